@@ -1,0 +1,1 @@
+"""Metaflow flows: thin steps that call the rooms beside them."""

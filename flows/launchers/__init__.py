@@ -1,0 +1,1 @@
+"""Where a training job runs: one small interface, one module for each place."""

@@ -1,0 +1,144 @@
+"""One URI, one store: a directory or an S3 prefix behind the same few calls.
+
+Keys are relative to the URI, use ``/`` and never leave its prefix. Credentials, endpoint and
+region come from the usual ``AWS_*`` variables (``AWS_ENDPOINT_URL`` for any S3-compatible server).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import Any
+from urllib.parse import quote, unquote
+
+import obstore
+from obstore.exceptions import AlreadyExistsError
+from obstore.store import LocalStore, S3Store
+from zarr.storage import ObjectStore
+
+
+class LakeError(Exception):
+    """The lake URI or a key is unusable; the message says what was found and expected."""
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One object on the lake: its key, size in bytes, ETag and age."""
+
+    key: str
+    size: int
+    etag: str | None
+    modified: float  # seconds since the epoch
+
+
+class Lake:
+    """Objects under one URI (``file:///…``, a plain path, or ``s3://bucket/prefix``)."""
+
+    def __init__(self, uri: str) -> None:
+        scheme, _, rest = uri.rpartition("://")
+        if scheme == "s3":
+            bucket, _, prefix = rest.partition("/")
+            prefix = prefix.strip("/")
+            if not bucket:
+                raise LakeError(f"lake URI {uri!r} names no bucket; expected s3://BUCKET/PREFIX")
+            self.uri = f"s3://{bucket}/{prefix}".rstrip("/")
+            endpoint = os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL")
+            self.store: S3Store | LocalStore = S3Store(
+                bucket,
+                prefix=prefix or None,
+                endpoint=endpoint,
+                client_options={"allow_http": True, "timeout": "120s"},
+            )
+        elif scheme in ("", "file"):
+            root = Path(unquote(rest) if scheme else uri).absolute()
+            self.uri = root.as_uri()
+            self.store = LocalStore(root, mkdir=True)
+        else:
+            raise LakeError(f"lake URI {uri!r} has scheme {scheme!r}; expected s3:// or file://")
+
+    def uri_of(self, key: str) -> str:
+        """The absolute URI of ``key`` (percent-encoded in a ``file://`` URI)."""
+        key = _checked(key)
+        return f"{self.uri}/{quote(key) if isinstance(self.store, LocalStore) else key}"
+
+    def read(self, key: str) -> bytes:
+        """Bytes of ``key``. Raises ``FileNotFoundError``."""
+        return bytes(obstore.get(self.store, _checked(key)).bytes())
+
+    def read_range(self, key: str, start: int, length: int) -> bytes:
+        """``length`` bytes of ``key`` from ``start``. Raises ``FileNotFoundError``."""
+        return bytes(obstore.get_range(self.store, _checked(key), start=start, length=length))
+
+    def read_json(self, key: str) -> Any:
+        """Parsed JSON of ``key``. Raises ``FileNotFoundError``."""
+        return json.loads(self.read(key))
+
+    def head(self, key: str) -> Entry:
+        """Size, ETag and age of ``key``. Raises ``FileNotFoundError``."""
+        return _entry(obstore.head(self.store, _checked(key)))
+
+    def exists(self, key: str) -> bool:
+        """Whether ``key`` holds an object."""
+        try:
+            self.head(key)
+        except FileNotFoundError:
+            return False
+        return True
+
+    def write(self, key: str, data: bytes | Path) -> None:
+        """Put ``data`` (bytes, or a local file streamed in parts) at ``key``, atomically."""
+        obstore.put(self.store, _checked(key), data)
+
+    def create(self, key: str, data: bytes) -> bool:
+        """Put ``data`` at ``key`` only if nothing is there; say whether this call did it."""
+        try:
+            obstore.put(self.store, _checked(key), data, mode="create")
+        except AlreadyExistsError:
+            return False
+        return True
+
+    def objects(self, prefix: str = "") -> Iterator[Entry]:
+        """All objects below the folder ``prefix``, in no particular order."""
+        for batch in obstore.list(self.store, prefix=prefix.strip("/") or None):
+            for meta in batch:
+                yield _entry(meta)
+
+    def folders(self, prefix: str = "") -> list[str]:
+        """Names of the folders directly below the folder ``prefix``, sorted."""
+        found = obstore.list_with_delimiter(self.store, prefix=prefix.strip("/") or None)
+        return sorted(PurePosixPath(p).name for p in found["common_prefixes"])
+
+    def delete(self, keys: list[str]) -> None:
+        """Delete ``keys``; a key that is already gone is fine."""
+        for key in keys:
+            try:
+                obstore.delete(self.store, _checked(key))
+            except FileNotFoundError:
+                continue
+
+    def zarr_store(self, key: str, *, read_only: bool = False) -> ObjectStore[Any]:
+        """A zarr store rooted at ``key``."""
+        return ObjectStore(Lake(self.uri_of(key)).store, read_only=read_only)
+
+
+def split_uri(uri: str) -> tuple[Lake, str]:
+    """The folder of ``uri`` as a lake, and the object's key in it."""
+    folder, _, key = uri.rstrip("/").rpartition("/")
+    if uri.startswith("file://"):
+        key = unquote(key)
+    if not key or folder.endswith(":/"):
+        raise LakeError(f"{uri!r} names no object; expected a path, file:// or s3:// URI of one file")
+    return Lake(folder or ("/" if uri.startswith("/") else ".")), key
+
+
+def _checked(key: str) -> str:
+    if not key or key.startswith("/") or any(part in ("", ".", "..") for part in key.split("/")):
+        raise LakeError(f"key {key!r} would leave its prefix; expected a relative path of plain names")
+    return key
+
+
+def _entry(meta: Any) -> Entry:
+    return Entry(meta["path"], meta["size"], meta["e_tag"], meta["last_modified"].timestamp())

@@ -1,0 +1,1 @@
+"""From published volumes to crops: the frozen data set, sampling and the reader."""

@@ -1,0 +1,1 @@
+"""Held-out reconstruction beside baselines, and the gate between candidate and champion."""

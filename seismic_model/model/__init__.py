@@ -1,0 +1,1 @@
+"""The autoencoder itself: tokens, masks, rotary positions, encoder and decoder. No distributed code."""

@@ -1,0 +1,1 @@
+"""Attention over a context-parallel group, the process mesh, and the training strategies."""

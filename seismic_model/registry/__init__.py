@@ -1,0 +1,1 @@
+"""Candidates and champions in MLflow: registering, reviewing, loading."""

@@ -1,0 +1,1 @@
+"""The loop, checkpoints and metrics of one training run."""

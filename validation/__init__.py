@@ -1,0 +1,3 @@
+"""Great Expectations suites over published surveys: verdict, findings, pictures."""
+
+METAFLOW_PACKAGE_POLICY = "include"
