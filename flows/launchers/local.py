@@ -1,0 +1,137 @@
+"""Training jobs on this machine: a detached torchrun under a supervisor that outlives the flow.
+
+One folder per key holds ``lock``, ``log`` and ``exit_code``. The lock is an flock that supervisor and torchrun
+both hold, so it is free exactly when both are gone, however they died; a rank dies with its torchrun.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from flows.launchers import Job, State, Status
+
+_LOG_TAIL = 4000  # bytes
+_CANCEL_SECONDS = 60.0  # a training process saves a checkpoint on SIGTERM
+
+
+class LocalLauncher:
+    """Jobs as process groups of this machine, found again through a folder per key."""
+
+    def __init__(self, root: Path | None = None) -> None:
+        self.root = root or Path(os.environ.get("SFM_JOBS", Path(tempfile.gettempdir()) / f"sfm-jobs-{os.getuid()}"))
+
+    def submit(self, job: Job) -> None:
+        """Start ``job``, or attach to the one that runs under its key."""
+        folder = self._folder(job.key)
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        lock = os.open(folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            if not _acquire(lock):
+                return
+            (folder / "exit_code").unlink(missing_ok=True)
+            process = subprocess.Popen(
+                [sys.executable, "-m", "flows.launchers.local", str(folder), json.dumps(_torchrun(job))],
+                env=_environment(job),
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                start_new_session=True,
+                pass_fds=[lock],
+            )
+            (folder / "group").write_text(str(process.pid))
+        finally:
+            os.close(lock)  # the supervisor holds the same open file, hence the lock
+
+    def find(self, key: str) -> Status | None:
+        """The status of the newest job under ``key``, or None."""
+        folder = self._folder(key)
+        if not (folder / "group").exists():
+            return None
+        running = _is_locked(folder / "lock")
+        code = folder / "exit_code"
+        exit_code = int(code.read_text()) if code.exists() and not running else None
+        state = State.RUNNING if running else State.SUCCEEDED if exit_code == 0 else State.FAILED
+        return Status(state, exit_code, _tail(folder / "log"))
+
+    def cancel(self, key: str) -> None:
+        """SIGTERM to the whole group, SIGKILL to what is left after a minute."""
+        folder = self._folder(key)
+        for number, seconds in ((signal.SIGTERM, _CANCEL_SECONDS), (signal.SIGKILL, 10.0)):
+            if not (folder / "lock").exists() or not _is_locked(folder / "lock"):
+                return
+            try:
+                os.killpg(int((folder / "group").read_text()), number)
+            except ProcessLookupError:
+                return
+            deadline = time.monotonic() + seconds
+            while _is_locked(folder / "lock") and time.monotonic() < deadline:
+                time.sleep(0.1)
+
+    def _folder(self, key: str) -> Path:
+        return self.root / hashlib.sha256(key.encode()).hexdigest()[:24]
+
+
+def _torchrun(job: Job) -> list[str]:
+    return [
+        sys.executable,
+        "-m",
+        "torch.distributed.run",
+        "--standalone",
+        f"--nproc-per-node={job.processes}",
+        "-m",
+        job.module,
+        *job.arguments,
+    ]
+
+
+def _environment(job: Job) -> dict[str, str]:
+    threads = max(1, (os.cpu_count() or 1) // job.processes)
+    return os.environ | {"OMP_NUM_THREADS": str(threads), "PYTHONUNBUFFERED": "1"} | job.environment
+
+
+def _acquire(descriptor: int) -> bool:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def _is_locked(path: Path) -> bool:
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        return not _acquire(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _tail(path: Path) -> str:
+    if not path.exists():
+        return ""
+    with path.open("rb") as log:
+        log.seek(max(0, path.stat().st_size - _LOG_TAIL))
+        return log.read().decode(errors="replace")
+
+
+def supervise(folder: Path, command: list[str]) -> None:
+    """Run ``command``, keep its log, and write its exit code when it ends."""
+    signal.signal(signal.SIGTERM, lambda *_: None)  # the group gets it; wait for torchrun to save and end
+    with (folder / "log").open("wb") as log:
+        process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, close_fds=False)
+        code = process.wait()
+    partial = folder / "exit_code.partial"
+    partial.write_text(str(code))
+    partial.rename(folder / "exit_code")
+
+
+if __name__ == "__main__":
+    supervise(Path(sys.argv[1]), json.loads(sys.argv[2]))
