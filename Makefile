@@ -1,0 +1,46 @@
+# make demo · make test · make ui: each sets up .venv by itself; nothing else is needed than Python 3.11 and make.
+PYTHON ?= python3.11
+PIP_ARGS ?=
+SEGY ?=
+BIN := .venv/bin
+
+.PHONY: help setup demo ui test lint bench clean
+
+help:
+	@echo "make demo [SEGY=/path/file.sgy]  run one week on made surveys (and your file); again: the next week"
+	@echo "make ui                          serve the demo's MLflow registry on http://127.0.0.1:5000"
+	@echo "make test                        all tests, with the services they need"
+	@echo "make lint                        ruff, mypy, import-linter"
+	@echo "make bench                       every benchmark"
+	@echo "make clean                       remove the demo's data"
+
+setup: .venv/ready
+
+# torch first and exactly, so that no other dependency chooses another build of it
+.venv/ready: pyproject.toml constraints.txt
+	$(PYTHON) -m venv .venv
+	$(BIN)/pip install --quiet --disable-pip-version-check $(PIP_ARGS) -c constraints.txt torch
+	$(BIN)/pip install --quiet --disable-pip-version-check $(PIP_ARGS) -c constraints.txt -e '.[dev]'
+	@touch $@
+
+demo: setup
+	$(BIN)/python -m flows.demo $(if $(SEGY),--segy "$(SEGY)")
+
+ui: setup
+	$(BIN)/python -m flows.demo --ui
+
+test: setup
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests/unit tests/integration tests/distributed
+
+lint: setup
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+bench: setup
+	@for module in $(filter-out __init__ common,$(basename $(notdir $(wildcard benchmarks/*.py)))); do \
+		$(BIN)/python -m benchmarks.$$module || exit 1; done
+
+clean:
+	rm -rf .demo

@@ -1,0 +1,75 @@
+"""What people see of a step in Metaflow's cards: pictures, findings, and training as it happens."""
+
+from __future__ import annotations
+
+import html
+from typing import Any
+
+from metaflow.cards import Image, Markdown, ProgressBar, Table, VegaChart
+
+
+def text(value: object) -> Markdown:
+    """``value`` as card text, with nothing in it read as markup."""
+    return Markdown(html.escape(str(value)))
+
+
+def survey(card: Any, outcome: dict[str, Any], pictures: dict[str, bytes]) -> None:
+    """What became of one SEG-Y file."""
+    card.append(text(f"{outcome['survey']}: {outcome['status']}"))
+    _findings(card, outcome)
+    for title, picture in pictures.items():
+        card.append(text(title))
+        card.append(Image(picture))
+
+
+def _findings(card: Any, outcome: dict[str, Any]) -> None:
+    if outcome["findings"]:
+        rows = [
+            [text(finding[part]) for part in ("severity", "code", "found", "expected", "release")]
+            for finding in outcome["findings"]
+        ]
+        card.append(Table(rows, headers=["severity", "code", "found", "expected", "what would release it"]))
+
+
+class Training:
+    """A loss curve and a progress bar that grow while the job runs."""
+
+    def __init__(self, card: Any, steps: int) -> None:
+        self._card = card
+        self._progress = ProgressBar(max=steps, label="optimiser steps")
+        self._curve = VegaChart(_loss_curve([]))
+        self._state = text("waiting for the first step")
+        for part in (self._progress, self._state, self._curve):
+            card.append(part)
+        card.refresh()
+
+    def update(self, metrics: list[dict[str, Any]]) -> None:
+        """Show ``metrics``, one entry a logged step."""
+        last = metrics[-1]
+        self._progress.update(last["step"])
+        self._state.update(describe(last))
+        self._curve.update(_loss_curve(metrics))
+        self._card.refresh()
+
+
+def describe(entry: dict[str, Any]) -> str:
+    """One logged step in words."""
+    return (
+        f"step {entry['step']}: loss {entry['loss']:.4f}, {entry['voxels_per_second'] / 1e6:.2f} Mvoxel/s, "
+        f"{100 * entry['data_wait_share']:.1f} % of the time waiting for data"
+    )
+
+
+def _loss_curve(metrics: list[dict[str, Any]]) -> dict[str, Any]:
+    every = max(1, len(metrics) // 500)
+    return {
+        "$schema": "https://vega.github.io/schema/vega-lite/v5.json",
+        "width": 640,
+        "height": 280,
+        "data": {"values": [{"step": m["step"], "loss": m["loss"]} for m in metrics[::every]]},
+        "mark": {"type": "line"},
+        "encoding": {
+            "x": {"field": "step", "type": "quantitative", "title": "optimiser step"},
+            "y": {"field": "loss", "type": "quantitative", "title": "training loss", "scale": {"zero": False}},
+        },
+    }

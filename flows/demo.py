@@ -1,0 +1,210 @@
+"""The demo: an embedded S3, made surveys, one week; started again, the next week.
+
+    python -m flows.demo [--segy FILE]     (make demo)
+    python -m flows.demo --ui              (make ui)
+
+Everything it makes lies in ``.demo/``; removing that folder starts over.
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime as dt
+import fcntl
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.progress import track
+from rich.table import Table
+
+from flows.launchers.local import LocalLauncher
+from flows.training import job_key
+from flows.week import iso_week
+from ingestion.embedded_s3 import BUCKET, serve
+from ingestion.lake import Lake
+from ingestion.synthetic import BASINS, make_survey, write_segy
+
+ROOT = Path(".demo").absolute()
+FLOWS = Path(__file__).parent
+SHAPE = (128, 128, 128)
+HELD_OUT_BASIN = "salt-flank"  # named in demo.yaml: no model of the demo ever trains on it
+
+console = Console()
+
+
+def main() -> None:
+    """Play one week, or serve the registry."""
+    parser = argparse.ArgumentParser(prog="make demo", description=__doc__.splitlines()[0])
+    parser.add_argument("--segy", type=Path, metavar="FILE", help="a SEG-Y file of your own, taken in beside the made ones")
+    parser.add_argument("--ui", action="store_true", help="serve the demo's MLflow registry instead")
+    options = parser.parse_args()
+    if options.segy and not options.segy.is_file():
+        parser.error(f"SEGY={options.segy} is not a file; expected the path of one SEG-Y file")
+    with _alone():
+        os.environ.update(_environment())
+        if options.ui:
+            _serve_registry()
+        else:
+            _play_week(options.segy)
+
+
+def _play_week(segy: Path | None) -> None:
+    state = _read_state()
+    number = len(state["weeks"]) + 1
+    week = iso_week(dt.date.fromisoformat(state["first_day"]) + dt.timedelta(weeks=number - 1))
+    console.rule(f"[bold]week {week} (number {number} of this demo)")
+    with serve(ROOT / "s3"):
+        lake = Lake(f"s3://{BUCKET}/demo")
+        if number > 1:
+            _approve_challenger(lake)
+        _drop_surveys(lake, number)
+        if segy:
+            lake.write(f"incoming/{segy.name}", segy)
+            console.print(f"dropped {segy.name}, your own file")
+        try:
+            _run_flow(lake, week)
+        finally:
+            _cancel_jobs(lake)
+        summary = _fetch_summary(lake, week)
+    state["weeks"].append(week)
+    (ROOT / "state.json").write_text(json.dumps(state))
+    _show(summary)
+
+
+def _approve_challenger(lake: Lake) -> None:
+    """Last week's candidate becomes champion, by the command a reviewer would use."""
+    version = _review("list", "--json")
+    if not any("challenger" in each["aliases"] for each in json.loads(version)):
+        console.print("last week left no challenger to approve")
+        return
+    console.print("$ sfm review approve --by demo", style="bold", markup=False)
+    console.print(_review("approve", "--by", "demo", "--lake", lake.uri), markup=False)
+
+
+def _review(*arguments: str) -> str:
+    command = [sys.executable, "-m", "seismic_model.cli", "review", *arguments]
+    return subprocess.run(command, check=True, text=True, stdout=subprocess.PIPE).stdout
+
+
+def _drop_surveys(lake: Lake, number: int) -> None:
+    """The first week brings a survey of every basin and two broken files, each later week one more survey."""
+    basins = list(BASINS)
+    chosen = basins if number == 1 else [basins[number % len(basins)]]
+    with tempfile.TemporaryDirectory() as scratch:
+        for basin in track(chosen, description="making surveys", console=console):
+            file = Path(scratch) / f"{basin}-{number}.sgy"
+            write_segy(make_survey(BASINS[basin], seed=number, shape=SHAPE), file)
+            lake.write(f"incoming/{file.name}", file)
+        if number == 1:
+            whole = (Path(scratch) / f"{basins[0]}-1.sgy").read_bytes()
+            lake.write("incoming/cut-short.sgy", whole[:-777])
+            lake.write("incoming/ieee called ibm.sgy", _mislabelled(whole))
+    console.print(f"dropped {', '.join(chosen)}" + (" and two broken files" if number == 1 else ""))
+
+
+def _run_flow(lake: Lake, week: str) -> None:
+    subprocess.run(
+        [
+            sys.executable,
+            str(FLOWS / "weekly_retrain.py"),
+            "--no-pylint",
+            "--config",
+            "settings",
+            str(FLOWS / "demo.yaml"),
+            "run",
+            "--max-workers=2",
+            "--lake",
+            lake.uri,
+            "--week",
+            week,
+        ],
+        check=True,
+    )
+
+
+def _mislabelled(segy: bytes) -> bytes:
+    """The same bytes with format code 5 (IEEE) where 1 (IBM) is true."""
+    return segy[:3224] + (5).to_bytes(2, "big") + segy[3226:]
+
+
+def _cancel_jobs(lake: Lake) -> None:
+    """Leave no training behind when the demo is interrupted."""
+    launcher = LocalLauncher()
+    for run in lake.folders("runs"):
+        launcher.cancel(job_key(lake, run))
+
+
+def _fetch_summary(lake: Lake, week: str) -> dict[str, Any]:
+    """The week's summary, with report and Data Docs copied to where a browser finds them without S3."""
+    summary: dict[str, Any] = lake.read_json(f"weeks/{week}/summary.json")
+    for prefix in (f"weeks/{week}", "datadocs", "quarantine"):
+        for entry in lake.objects(prefix):
+            target = ROOT / "pages" / entry.key
+            target.parent.mkdir(parents=True, exist_ok=True)
+            target.write_bytes(lake.read(entry.key))
+    return summary
+
+
+def _show(summary: dict[str, Any]) -> None:
+    table = Table(title=f"week {summary['week']}", show_header=False)
+    for name, value in summary["rows"]:
+        table.add_row(name, value)
+    table.add_row("report", str(ROOT / "pages" / "weeks" / summary["week"] / "report.html"))
+    table.add_row("Data Docs", str(ROOT / "pages" / "datadocs" / "index.html"))
+    table.add_row("registry", "make ui")
+    console.print(table)
+
+
+def _serve_registry() -> None:
+    uri = os.environ["MLFLOW_TRACKING_URI"]
+    if not (ROOT / "mlflow.db").exists():
+        console.print("there is no registry yet; run `make demo` first")
+        raise SystemExit(1)
+    console.print("the registry is at http://127.0.0.1:5000 (Ctrl-C ends it)")
+    os.execv(sys.executable, [sys.executable, "-m", "mlflow", "server", "--backend-store-uri", uri, "--port", "5000"])
+
+
+def _environment() -> dict[str, str]:
+    return {
+        "METAFLOW_USER": os.environ.get("METAFLOW_USER", "demo"),
+        "METAFLOW_DATASTORE_SYSROOT_LOCAL": str(ROOT),
+        "MLFLOW_TRACKING_URI": f"sqlite:///{ROOT / 'mlflow.db'}",
+        "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false",
+        "MLFLOW_DISABLE_TELEMETRY": "true",
+        "GX_ANALYTICS_ENABLED": "false",
+        "SFM_JOBS": str(ROOT / "jobs"),
+    }
+
+
+def _read_state() -> dict[str, Any]:
+    try:
+        return json.loads((ROOT / "state.json").read_text())  # type: ignore[no-any-return]
+    except FileNotFoundError:
+        state = {"first_day": dt.date.today().isoformat(), "weeks": []}
+        (ROOT / "state.json").write_text(json.dumps(state))
+        return state
+
+
+@contextmanager
+def _alone() -> Iterator[None]:
+    """One demo at a time in this folder; the lock dies with its owner."""
+    ROOT.mkdir(exist_ok=True)
+    with (ROOT / "lock").open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            console.print(f"another demo is running in {ROOT}; wait for it or end it")
+            raise SystemExit(1) from None
+        yield
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,70 @@
+"""What a week is told besides its parameters: splits, gate, and how each model size is trained.
+
+``weekly.yaml`` holds the scheduled week's settings, ``demo.yaml`` the demo's; any other file of the
+same shape is given with ``--config settings FILE``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Literal
+
+from pydantic import Field, ValidationError
+
+from ingestion.manifest import Contract
+from seismic_model.config import MODEL_SIZES, Triple
+from seismic_model.data.dataset import SplitPolicy
+
+
+class Recipe(Contract):
+    """How one model size is trained; the names are those of ``RunConfig``."""
+
+    window: Triple
+    keep_ratio: float
+    steps: int
+    batch: int
+    accumulation: int = 1
+    learning_rate: float
+    warmup_steps: int
+    weight_decay: float = 0.05
+    strategy: Literal["ddp", "zero2"] = "zero2"
+    precision: Literal["float32", "bfloat16"] = "float32"
+    cp: int
+    processes: int  # world size
+    checkpoint_every: int
+
+
+class Gate(Contract):
+    """When a candidate wins."""
+
+    margin: float = Field(ge=0)  # relative improvement that a winner needs
+    survey_tolerance: float = Field(ge=0)  # relative loss that any single survey may show
+
+
+class Settings(Contract):
+    """One settings file."""
+
+    split: SplitPolicy
+    gate: Gate
+    start_from: Literal["champion", "scratch"] = "champion"  # weights; scratch when there is no champion yet
+    recipes: dict[str, Recipe]
+
+    def recipe(self, size: str) -> Recipe:
+        """How ``size`` is trained. Raises ``SettingsError``."""
+        if size not in self.recipes or size not in MODEL_SIZES:
+            known = ", ".join(sorted(set(self.recipes) & set(MODEL_SIZES)))
+            raise SettingsError(f"model size {size!r} has no recipe in the settings; expected one of: {known}")
+        return self.recipes[size]
+
+
+class SettingsError(Exception):
+    """The settings are unusable; the message lists each fault with its place."""
+
+
+def read_settings(raw: Mapping[str, Any]) -> Settings:
+    """The settings in ``raw``. Raises ``SettingsError``."""
+    try:
+        return Settings.model_validate(dict(raw))
+    except ValidationError as error:
+        faults = "\n".join(f"  {'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors())
+        raise SettingsError(f"the settings file has {error.error_count()} fault(s):\n{faults}") from error

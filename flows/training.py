@@ -1,0 +1,56 @@
+"""Follow one training job from the flow: launch or attach, show its metrics, and say how it ended."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Callable
+from typing import Any
+
+from flows.launchers import Job, Launcher, State
+from ingestion.lake import Lake
+from seismic_model.config import RunConfig, run_folder
+
+_POLL_SECONDS = 2.0
+
+
+class TrainingFailed(Exception):
+    """The job ended without success; submitting it again resumes from its last committed checkpoint."""
+
+
+def train(config: RunConfig, processes: int, launcher: Launcher, show: Callable[[list[dict[str, Any]]], None]) -> None:
+    """Run ``config`` to its end, attaching when it already runs; ``show`` gets all metrics when there are new ones.
+
+    Raises ``TrainingFailed`` with the end of the job's log.
+    """
+    lake = Lake(config.lake)
+    key = job_key(lake, config.run)
+    tracking = {name: os.environ[name] for name in ("MLFLOW_TRACKING_URI",) if name in os.environ}
+    launcher.submit(Job(key, "seismic_model.train", ("--config", lake.uri_of(config.key)), processes, tracking))
+    shown = 0
+    while True:
+        status = launcher.find(key)
+        metrics = _metrics(lake, config.run)
+        if metrics and metrics[-1]["step"] != shown:
+            shown = metrics[-1]["step"]
+            show(metrics)
+        if status is None or status.state is State.FAILED:
+            code = status.exit_code if status else None
+            log = status.log_tail if status else ""
+            raise TrainingFailed(f"training {config.run} ended with exit code {code}; its log ends:\n{log}")
+        if status.state is State.SUCCEEDED:
+            return
+        time.sleep(_POLL_SECONDS)
+
+
+def job_key(lake: Lake, run: str) -> str:
+    """The idempotency key of a run's job: one lake, one run, one job."""
+    return f"{lake.uri}/{run_folder(run)}"
+
+
+def _metrics(lake: Lake, run: str) -> list[dict[str, Any]]:
+    try:
+        return [json.loads(line) for line in lake.read(f"{run_folder(run)}/metrics.jsonl").splitlines()]
+    except FileNotFoundError:
+        return []

@@ -1,0 +1,83 @@
+"""Which week, which run: the names under which a repeated start finds what an earlier one did."""
+
+from __future__ import annotations
+
+import datetime as dt
+import hashlib
+
+from pydantic import Field, field_validator
+
+from flows.settings import Settings
+from ingestion.lake import Lake
+from ingestion.manifest import Contract, SafeName, Week
+from seismic_model.config import run_folder
+
+
+class Request(Contract):
+    """What one start of the flow was asked for, resolved."""
+
+    lake: str
+    week: Week
+    surveys: list[SafeName]  # empty: all
+    size: str
+    launcher: str
+    seed: int = Field(ge=0)
+    force: bool
+    settings: Settings
+
+    @field_validator("week")
+    @classmethod
+    def _exists(cls, value: str) -> str:
+        try:
+            dt.datetime.strptime(f"{value}-1", "%G-W%V-%u")
+        except ValueError as error:
+            raise ValueError(f"{value} is not a week of the ISO calendar; expected e.g. 2026-W49") from error
+        return value
+
+
+class Outcome(Contract):
+    """``runs/<run>/outcome.json``: written last, so a run that has one is done."""
+
+    run: SafeName
+    week: Week
+    dataset: str
+    promote: bool
+    reasons: list[str]
+    version: str | None  # in the registry
+
+
+def iso_week(day: dt.date) -> str:
+    """The ISO week of ``day``."""
+    return f"{day:%G-W%V}"
+
+
+def label(request: Request) -> str:
+    """The week, with a mark of the chosen surveys when not all take part."""
+    if not request.surveys:
+        return request.week
+    return f"{request.week}-{hashlib.sha256(','.join(sorted(request.surveys)).encode()).hexdigest()[:8]}"
+
+
+def run_name(request: Request, lake: Lake) -> str:
+    """The run of this request: the unfinished one when there is one; ``force`` opens another after a finished one."""
+    first = f"{label(request)}-{request.size}-s{request.seed}".lower()
+    if not request.force:
+        return first
+    name, attempt = first, 1
+    while outcome(lake, name) is not None:
+        attempt += 1
+        name = f"{first}-{attempt}"
+    return name
+
+
+def outcome(lake: Lake, run: str) -> Outcome | None:
+    """How ``run`` ended, or None."""
+    try:
+        return Outcome.model_validate_json(lake.read(outcome_key(run)))
+    except FileNotFoundError:
+        return None
+
+
+def outcome_key(run: str) -> str:
+    """``runs/<run>/outcome.json``."""
+    return f"{run_folder(run)}/outcome.json"
