@@ -1,0 +1,80 @@
+"""Where this process stands among all training processes.
+
+World = dp × cp. Ranks that share a crop (context parallelism) are neighbours: rank = dp_rank * cp + cp_rank.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+
+class MeshError(Exception):
+    """The processes cannot be arranged; the message says what was found and expected."""
+
+
+@dataclass(frozen=True)
+class Mesh:
+    """This process among ``dp`` groups of ``cp`` ranks."""
+
+    dp: int
+    cp: int
+    dp_rank: int
+    cp_rank: int
+    cp_group: dist.ProcessGroup
+    device: torch.device
+
+    @property
+    def world(self) -> int:
+        """All processes, dp × cp."""
+        return self.dp * self.cp
+
+    @property
+    def rank(self) -> int:
+        """Of this process among all."""
+        return self.dp_rank * self.cp + self.cp_rank
+
+    def total(self, value: Tensor) -> Tensor:
+        """Sum of ``value`` over all processes, the same everywhere. Collective."""
+        total = value.detach().to(self.device, copy=True)
+        dist.all_reduce(total)
+        return total
+
+
+@contextmanager
+def open_mesh(cp: int) -> Iterator[Mesh]:
+    """Join the processes that torchrun started, in groups of ``cp``; leave them at the end.
+
+    Each process takes the GPU of its local rank with NCCL, or the CPU with gloo where there is none.
+    Raises ``MeshError``.
+    """
+    missing = [name for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK") if name not in os.environ]
+    if missing:
+        raise MeshError(f"{', '.join(missing)} not set; start this program with torchrun")
+    world = int(os.environ["WORLD_SIZE"])
+    if cp < 1 or world % cp:
+        raise MeshError(f"{world} processes cannot form groups of cp={cp}; expected a multiple of cp")
+    device = _device(int(os.environ["LOCAL_RANK"]))
+    dist.init_process_group("nccl" if device.type == "cuda" else "gloo")
+    try:
+        cp_group, _ = dist.new_subgroups(group_size=cp)  # type: ignore[no-untyped-call]
+        dist.all_reduce(torch.zeros(1, device=device), group=cp_group)  # NCCL wants all ranks in its first call
+        dp_rank, cp_rank = divmod(dist.get_rank(), cp)
+        yield Mesh(world // cp, cp, dp_rank, cp_rank, cp_group, device)
+    finally:
+        dist.destroy_process_group()
+
+
+def _device(local_rank: int) -> torch.device:
+    if not torch.cuda.is_available():
+        return torch.device("cpu")
+    if local_rank >= torch.cuda.device_count():
+        raise MeshError(f"local rank {local_rank} of {torch.cuda.device_count()} GPUs; start one process per GPU")
+    torch.cuda.set_device(local_rank)
+    return torch.device("cuda", local_rank)
