@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 import numpy as np
 import numpy.typing as npt
@@ -33,6 +33,7 @@ def manifest_of(
     shape: tuple[int, int, int],
     *,
     digest: str | None = None,
+    version: int = 1,
     origin: tuple[float, float] = (0.0, 0.0),
     inline_vector: tuple[float, float] = (25.0, 0.0),
     crossline_vector: tuple[float, float] = (0.0, 25.0),
@@ -49,7 +50,7 @@ def manifest_of(
     return Manifest(
         survey=survey,
         digest=digest or sha,
-        created=CREATED,
+        created=CREATED + timedelta(days=version),
         sources=[SourceFile(uri="file:///x.sgy", original_name="x.sgy", size=1, sha256=sha, etag=None)],
         spec_sha256=sha,
         spec={},
@@ -101,7 +102,7 @@ def publish(
     version: int = 1,
     **about: object,
 ) -> Manifest:
-    """Write volume, manifest and verdict (none for ``status=None``); another ``version`` is another digest."""
+    """Write volume, manifest and verdict (none for ``status=None``); a higher ``version`` is a newer digest."""
     live_IX = np.ones(volume_IXZ.shape[:2], dtype=bool) if live_IX is None else live_IX
     digest = hashlib.sha256(f"{survey} {version}".encode()).hexdigest()
     folder = f"surveys/{survey}/{digest}"
@@ -132,6 +133,7 @@ def publish(
         survey,
         volume_IXZ.shape,
         digest=digest,
+        version=version,
         live_traces=int(live_IX.sum()),
         chunk_shape=chunk_shape,
         keys=keys,

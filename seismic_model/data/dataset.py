@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import hashlib
 from datetime import datetime
-from typing import Literal
+from typing import Literal, TypeVar
 
-from pydantic import Field
+from pydantic import Field, ValidationError
 
-from ingestion.manifest import Contract, Digest, Normalisation, SafeName, Week
+from ingestion.lake import Lake
+from ingestion.manifest import Contract, Digest, Manifest, Normalisation, SafeName, Week, manifest_key
+
+SPLIT_KEY = "datasets/splits.json"
+
+_Stored = TypeVar("_Stored", bound=Contract)
 
 Cell = tuple[str, int, int]  # (CRS or "local", floor(x / cell_size), floor(y / cell_size))
 
@@ -62,6 +68,36 @@ class Dataset(Contract):
     surveys: list[SurveyEntry]
     excluded: list[Excluded]
     difference: Difference
+
+
+class DatasetError(Exception):
+    """A data set, or a survey it names, is not there or not what was frozen."""
+
+
+def load_dataset(lake: Lake, key: str, sha256: str | None = None) -> Dataset:
+    """The frozen data set at ``key``; with ``sha256`` only if its bytes have that digest. Raises ``DatasetError``."""
+    return _frozen(lake, key, sha256, Dataset)
+
+
+def load_survey(lake: Lake, entry: SurveyEntry) -> Manifest:
+    """The manifest that was frozen as ``entry``. Raises ``DatasetError`` when it is lost or has changed."""
+    return _frozen(lake, manifest_key(entry.survey, entry.digest), entry.manifest_sha256, Manifest)
+
+
+def _frozen(lake: Lake, key: str, sha256: str | None, contract: type[_Stored]) -> _Stored:
+    try:
+        stored = lake.read(key)
+    except FileNotFoundError as error:
+        raise DatasetError(f"{lake.uri_of(key)} does not exist; freeze a data set first or restore it") from error
+    if sha256 not in (None, found := hashlib.sha256(stored).hexdigest()):
+        raise DatasetError(
+            f"{lake.uri_of(key)} has SHA-256 {found}, expected {sha256}: it was changed after it was frozen; "
+            "restore it, or plan a new run on what is there now"
+        )
+    try:
+        return contract.model_validate_json(stored)
+    except ValidationError as error:
+        raise DatasetError(f"{lake.uri_of(key)} is no {contract.__name__} of this version: {error}") from error
 
 
 def dataset_key(week: str) -> str:

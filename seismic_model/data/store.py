@@ -17,7 +17,7 @@ import numcodecs
 import numpy as np
 import numpy.typing as npt
 import zarr
-from zarr.codecs import BytesCodec
+from zarr.codecs import BloscCodec, BytesCodec, GzipCodec, ZstdCodec
 
 from ingestion.lake import Lake
 from ingestion.manifest import Manifest
@@ -26,10 +26,10 @@ from seismic_model.config import Triple
 FloatArray = npt.NDArray[np.float32]
 BoolArray = npt.NDArray[np.bool_]
 
-_DECODERS: dict[str, Callable[[bytes], Any]] = {
-    "blosc": numcodecs.Blosc().decode,
-    "zstd": numcodecs.Zstd().decode,
-    "gzip": numcodecs.GZip().decode,
+_DECODERS: dict[type, Callable[[bytes], Any]] = {
+    BloscCodec: numcodecs.Blosc().decode,
+    ZstdCodec: numcodecs.Zstd().decode,
+    GzipCodec: numcodecs.GZip().decode,
 }
 
 
@@ -181,7 +181,6 @@ class SurveyVolume:
 
     def _chunk_decoder(self) -> Callable[[bytes], Any]:
         array, volume = self._array, self.manifest.volume
-        codecs = [str(codec.to_dict()["name"]) for codec in array.compressors]
         plain = (
             array.dtype == np.float32
             and array.serializer == BytesCodec(endian="little")
@@ -189,12 +188,14 @@ class SurveyVolume:
             and array.chunks == volume.chunk_shape
             and np.isnan(array.fill_value)
         )
-        if plain and not codecs:
-            return lambda encoded: encoded
-        if plain and len(codecs) == 1 and codecs[0] in _DECODERS:
-            return _DECODERS[codecs[0]]
+        match array.compressors:
+            case () if plain:
+                return lambda encoded: encoded
+            case (codec,) if plain and type(codec) in _DECODERS:
+                return _DECODERS[type(codec)]
         raise VolumeError(
             f"{self._lake.uri_of(self.manifest.folder)}: {volume.variable} is {array.dtype} in chunks {array.chunks}, "
-            f"fill {array.fill_value}, {array.serializer}, compressed by {codecs}; expected little-endian float32 "
-            f"in chunks {volume.chunk_shape}, fill NaN, compressed by nothing or one of {sorted(_DECODERS)}"
+            f"fill {array.fill_value}, {array.serializer}, compressed by {array.compressors}; "
+            f"expected little-endian float32 in chunks {volume.chunk_shape}, fill NaN, "
+            f"compressed by nothing or one of {sorted(codec.__name__ for codec in _DECODERS)}"
         )

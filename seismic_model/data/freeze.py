@@ -1,0 +1,215 @@
+"""Freeze the data set of a week: which surveys, which places are held out, how often each survey is drawn.
+
+A frozen week never changes: a second call gives what is stored. The split policy is decided with the first
+frozen week and kept for ever, or places that one model trained on would score the next.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import re
+from collections.abc import Collection, Iterable
+from datetime import UTC, datetime
+from pathlib import PurePosixPath
+
+from ingestion import catalog
+from ingestion.lake import Lake
+from ingestion.manifest import Manifest, Verdict, manifest_key, verdict_key
+from seismic_model.config import Triple
+from seismic_model.data.dataset import (
+    SPLIT_KEY,
+    Cell,
+    Dataset,
+    Difference,
+    Excluded,
+    SplitPolicy,
+    SurveyEntry,
+    dataset_key,
+    load_dataset,
+)
+from seismic_model.data.splits import MIN_LIVE_SHARE, held_out_mask, held_out_regions, touched_cells, train_origins
+from seismic_model.data.store import SurveyVolume, VolumeError
+
+
+class FreezeError(Exception):
+    """The data set cannot be frozen as asked; the message says what differs and what to do."""
+
+
+class NothingTrainableError(FreezeError):
+    """No survey on the lake has room for one training crop; the message gives each survey's reason."""
+
+
+def freeze(
+    lake: Lake, week: str, window: Triple, policy: SplitPolicy, surveys: Collection[str] | None = None
+) -> Dataset:
+    """Freeze ``datasets/<week>.json``, or return what is already frozen under that week, whatever is asked now.
+
+    Args:
+        lake: holds the published surveys; the data set is stored there.
+        week: ISO week, such as "2026-W49".
+        window: crop in voxels (inline, crossline, sample).
+        policy: must be the one that the lake's first week was frozen with.
+        surveys: train on these only; all that passed validation when None. Held-out surveys hold out their places
+            in either case.
+
+    Raises ``NothingTrainableError``, and ``FreezeError`` for another policy or an unknown survey.
+    """
+    if lake.exists(dataset_key(week)):
+        return load_dataset(lake, dataset_key(week))
+    _check_policy(lake, policy)
+    previous = _last_before(lake, week)
+    newest, excluded = _passed_versions(lake)
+    chosen = _choose(newest, surveys)
+    cells = _held_out_cells(lake, newest, policy, previous)
+    measured = []
+    for manifest in chosen:
+        try:
+            measured.append((manifest, _independent_crops(lake, manifest, window, policy, cells)))
+        except _NoRoomError as reason:
+            excluded.append(Excluded(survey=manifest.survey, digest=manifest.digest, reason=str(reason)))
+    if not any(crops for _, crops in measured):
+        raise NothingTrainableError(_nothing_trainable(window, measured, excluded))
+    entries = _entries(lake, measured)
+    dataset = Dataset(
+        week=week,
+        created=datetime.now(UTC),
+        window=window,
+        split=policy,
+        held_out_cells=cells,
+        surveys=entries,
+        excluded=sorted(excluded, key=lambda left_out: (left_out.survey, left_out.digest)),
+        difference=_difference(previous, entries),
+    )
+    if not lake.create(SPLIT_KEY, policy.to_bytes()):
+        _check_policy(lake, policy)
+    lake.create(dataset_key(week), dataset.to_bytes())
+    return load_dataset(lake, dataset_key(week))  # another freeze of this week may have been first
+
+
+class _NoRoomError(Exception):
+    """Why a survey is left out."""
+
+
+def _check_policy(lake: Lake, policy: SplitPolicy) -> None:
+    if not lake.exists(SPLIT_KEY):
+        return
+    stored = SplitPolicy.model_validate_json(lake.read(SPLIT_KEY))
+    differing = [
+        f"{field} is {getattr(policy, field)!r}, stored {getattr(stored, field)!r}"
+        for field in SplitPolicy.model_fields
+        if getattr(policy, field) != getattr(stored, field)
+    ]
+    if differing:
+        raise FreezeError(
+            f"the split policy differs from the one at {lake.uri_of(SPLIT_KEY)}: {'; '.join(differing)}. "
+            "Places that were held out must stay held out: use the stored policy, or another lake"
+        )
+
+
+def _passed_versions(lake: Lake) -> tuple[list[Manifest], list[Excluded]]:
+    """The newest version of each survey that validation passed, and the newer ones that it did not."""
+    passed, excluded = [], []
+    for survey in lake.folders("surveys"):
+        for manifest in reversed(catalog.digests(lake, survey)):
+            reason = _not_passed(lake, manifest)
+            if reason is None:
+                passed.append(manifest)
+                break
+            excluded.append(Excluded(survey=manifest.survey, digest=manifest.digest, reason=reason))
+    return passed, excluded
+
+
+def _not_passed(lake: Lake, manifest: Manifest) -> str | None:
+    key = verdict_key(manifest.survey, manifest.digest)
+    try:
+        verdict = Verdict.model_validate_json(lake.read(key))
+    except FileNotFoundError:
+        return "not validated yet"
+    if verdict.status == "passed":
+        return None
+    codes = sorted({finding.code for finding in verdict.findings if finding.severity == "hold"})
+    return f"validation held it back: {', '.join(codes)}"
+
+
+def _choose(newest: list[Manifest], surveys: Collection[str] | None) -> list[Manifest]:
+    if surveys is None:
+        return newest
+    known = [manifest.survey for manifest in newest]
+    if unknown := sorted(set(surveys) - set(known)):
+        raise FreezeError(f"no passed survey is called {', '.join(unknown)}; there are: {', '.join(known) or 'none'}")
+    return [manifest for manifest in newest if manifest.survey in surveys]
+
+
+def _held_out_cells(
+    lake: Lake, newest: Iterable[Manifest], policy: SplitPolicy, previous: Dataset | None
+) -> list[Cell]:
+    """Cells of the held-out surveys; those of last week stay, also where a newer version no longer covers them."""
+    cells = set(previous.held_out_cells if previous else [])
+    for manifest in newest:
+        if manifest.survey in policy.held_out_surveys:
+            cells.update(touched_cells(manifest, SurveyVolume(lake, manifest).live_IX, policy))
+    return sorted(cells)
+
+
+def _independent_crops(lake: Lake, manifest: Manifest, window: Triple, policy: SplitPolicy, cells: list[Cell]) -> float:
+    """How many training crops fit in a survey, as volume of places over volume of a crop; 0 when it is only scored.
+
+    Raises ``_NoRoomError`` when it can neither train nor be scored.
+    """
+    if any(have < need for have, need in zip(manifest.shape, window, strict=True)):
+        raise _NoRoomError(f"its shape {manifest.shape} is smaller than one crop {window}")
+    try:
+        live_IX = SurveyVolume(lake, manifest).live_IX
+    except VolumeError as error:
+        raise _NoRoomError(str(error)) from error
+    held_out_IX = held_out_mask(manifest, policy, cells)
+    places = int(train_origins(held_out_IX, live_IX, window).sum()) * (manifest.shape[2] - window[2] + 1)
+    if not places and not held_out_regions(held_out_IX, live_IX, manifest.shape[2], window):
+        raise _NoRoomError(
+            f"no crop {window} with at least {MIN_LIVE_SHARE:.0%} live traces lies wholly outside or wholly inside "
+            f"held-out places ({held_out_IX.mean():.0%} of its traces)"
+        )
+    return places / math.prod(window)
+
+
+def _entries(lake: Lake, measured: list[tuple[Manifest, float]]) -> list[SurveyEntry]:
+    """Weights go by the square root of the independent crops, so that the largest survey does not drown the others."""
+    total = sum(math.sqrt(crops) for _, crops in measured)
+    return [
+        SurveyEntry(
+            survey=manifest.survey,
+            digest=manifest.digest,
+            manifest_sha256=hashlib.sha256(lake.read(manifest_key(manifest.survey, manifest.digest))).hexdigest(),
+            normalisation=manifest.normalisation,
+            weight=math.sqrt(crops) / total,
+            licence=manifest.licence,
+        )
+        for manifest, crops in measured
+    ]
+
+
+def _last_before(lake: Lake, week: str) -> Dataset | None:
+    names = (PurePosixPath(entry.key).stem for entry in lake.objects("datasets"))
+    earlier = [name for name in names if re.fullmatch(r"\d{4}-W\d{2}", name) and name < week]
+    return load_dataset(lake, dataset_key(max(earlier))) if earlier else None
+
+
+def _difference(previous: Dataset | None, entries: list[SurveyEntry]) -> Difference:
+    before = {entry.survey: entry.digest for entry in previous.surveys} if previous else {}
+    now = {entry.survey: entry.digest for entry in entries}
+    both = sorted(before.keys() & now.keys())
+    return Difference(
+        previous=previous.week if previous else None,
+        added=sorted(now.keys() - before.keys()),
+        removed=sorted(before.keys() - now.keys()),
+        superseded=[survey for survey in both if before[survey] != now[survey]],
+        unchanged=[survey for survey in both if before[survey] == now[survey]],
+    )
+
+
+def _nothing_trainable(window: Triple, measured: list[tuple[Manifest, float]], excluded: list[Excluded]) -> str:
+    reasons = [f"{manifest.survey}: all of it is held out" for manifest, _ in measured]
+    reasons += [f"{left_out.survey}: {left_out.reason}" for left_out in excluded]
+    listed = "\n".join(f"  {reason}" for reason in sorted(reasons)) or "  there is no published survey"
+    return f"nothing trainable for a crop of {window} voxels:\n{listed}"

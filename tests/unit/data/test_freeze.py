@@ -1,0 +1,130 @@
+"""A frozen week: what is in it, what is left out and why, and that it stays."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+from published import noise, publish
+
+from ingestion.lake import Lake
+from seismic_model.data.dataset import DatasetError, SplitPolicy, dataset_key, load_dataset, load_survey
+from seismic_model.data.freeze import FreezeError, NothingTrainableError, freeze
+
+WINDOW = (8, 8, 8)
+SPLIT = SplitPolicy(cell_size=400, held_out_share=0.2, salt="1")
+
+
+@pytest.fixture
+def shelf(tmp_path: Path) -> Lake:
+    lake = Lake(str(tmp_path))
+    publish(lake, "north", noise((40, 40, 16)))
+    publish(lake, "south", noise((24, 24, 16)), origin=(50_000.0, 0.0))
+    return lake
+
+
+def test_it_names_digests_weights_and_the_difference_to_last_week(shelf: Lake) -> None:
+    first = freeze(shelf, "2026-W48", WINDOW, SPLIT)
+    assert [entry.survey for entry in first.surveys] == ["north", "south"]
+    assert math.isclose(sum(entry.weight for entry in first.surveys), 1)
+    assert first.difference.previous is None
+    assert first.difference.added == ["north", "south"]
+
+    publish(shelf, "south", noise((24, 24, 16), seed=1), version=2, origin=(50_000.0, 0.0))
+    publish(shelf, "west", noise((24, 24, 16)), origin=(0.0, 90_000.0))
+    second = freeze(shelf, "2026-W49", WINDOW, SPLIT)
+    assert second.difference.previous == "2026-W48"
+    assert second.difference.added == ["west"]
+    assert second.difference.superseded == ["south"]
+    assert second.difference.unchanged == ["north"]
+    assert second.difference.removed == []
+
+
+def test_a_large_survey_does_not_drown_a_small_one(tmp_path: Path) -> None:
+    lake = Lake(str(tmp_path))
+    publish(lake, "large", noise((107, 107, 8)))
+    publish(lake, "small", noise((17, 17, 8)))
+    nearly_all = SplitPolicy(cell_size=400, held_out_share=1e-9, salt="")
+    large, small = freeze(lake, "2026-W48", WINDOW, nearly_all).surveys
+    assert large.weight / small.weight == pytest.approx(math.sqrt(100 * 100 / (10 * 10)))
+
+
+def test_a_frozen_week_stays_whatever_is_asked_later(shelf: Lake) -> None:
+    first = freeze(shelf, "2026-W48", WINDOW, SPLIT)
+    publish(shelf, "west", noise((24, 24, 16)))
+    assert freeze(shelf, "2026-W48", (4, 4, 4), SPLIT, ["west"]) == first
+
+
+def test_another_split_policy_is_refused_and_changes_nothing(shelf: Lake) -> None:
+    freeze(shelf, "2026-W48", WINDOW, SPLIT)
+    with pytest.raises(FreezeError, match=r"held_out_share is 0.3, stored 0.2.*must stay held out"):
+        freeze(shelf, "2026-W49", WINDOW, SPLIT.model_copy(update={"held_out_share": 0.3}))
+    assert not shelf.exists(dataset_key("2026-W49"))
+
+
+def test_what_is_left_out_says_why(shelf: Lake) -> None:
+    publish(shelf, "thin", noise((40, 40, 7)))
+    publish(shelf, "sick", noise((24, 24, 16)), status="held")
+    publish(shelf, "fresh", noise((24, 24, 16)), status=None)
+    publish(shelf, "dead", noise((24, 24, 16)), np.eye(24, dtype=bool))
+    dataset = freeze(shelf, "2026-W48", WINDOW, SPLIT)
+    reasons = {left_out.survey: left_out.reason for left_out in dataset.excluded}
+    assert reasons["thin"] == "its shape (40, 40, 7) is smaller than one crop (8, 8, 8)"
+    assert reasons["sick"].startswith("validation held it back")
+    assert reasons["fresh"] == "not validated yet"
+    assert "at least 50% live traces" in reasons["dead"]
+    assert [entry.survey for entry in dataset.surveys] == ["north", "south"]
+
+
+def test_a_bad_redelivery_leaves_the_last_good_version_in(shelf: Lake) -> None:
+    bad = publish(shelf, "north", noise((40, 40, 16), seed=9), version=2, status="held")
+    dataset = freeze(shelf, "2026-W48", WINDOW, SPLIT)
+    assert [left_out.digest for left_out in dataset.excluded] == [bad.digest]
+    assert [entry.survey for entry in dataset.surveys] == ["north", "south"]
+    assert dataset.surveys[0].digest != bad.digest
+
+
+def test_a_held_out_survey_is_only_scored_and_holds_out_its_places(shelf: Lake) -> None:
+    publish(shelf, "again", noise((40, 40, 16)), origin=(5.0, 5.0))  # north, reprocessed
+    split = SPLIT.model_copy(update={"held_out_surveys": ["again"]})
+    dataset = freeze(shelf, "2026-W48", WINDOW, split)
+    weights = {entry.survey: entry.weight for entry in dataset.surveys}
+    assert weights == {"again": 0, "north": 0, "south": 1}
+    assert ("local", 0, 0) in dataset.held_out_cells
+
+    later = freeze(shelf, "2026-W49", WINDOW, split, ["north", "south"])
+    assert later.held_out_cells == dataset.held_out_cells
+
+
+def test_nothing_trainable_gives_every_reason_and_leaves_nothing(tmp_path: Path) -> None:
+    lake = Lake(str(tmp_path))
+    with pytest.raises(NothingTrainableError, match="there is no published survey"):
+        freeze(lake, "2026-W48", WINDOW, SPLIT)
+    publish(lake, "thin", noise((4, 4, 4)))
+    publish(lake, "apart", noise((24, 24, 16)))
+    with pytest.raises(NothingTrainableError, match=r"apart: all of it is held out\n  thin: its shape"):
+        freeze(lake, "2026-W48", WINDOW, SPLIT.model_copy(update={"held_out_surveys": ["apart"]}))
+    assert not list(lake.objects("datasets"))
+
+
+def test_an_unknown_survey_is_refused_with_those_there_are(shelf: Lake) -> None:
+    with pytest.raises(FreezeError, match="no passed survey is called nroth; there are: north, south"):
+        freeze(shelf, "2026-W48", WINDOW, SPLIT, ["nroth", "south"])
+
+
+def test_a_manifest_changed_after_the_freeze_is_refused(shelf: Lake) -> None:
+    entry = freeze(shelf, "2026-W48", WINDOW, SPLIT).surveys[0]
+    manifest = load_survey(shelf, entry)
+    shelf.write(f"{manifest.folder}/manifest.json", manifest.model_copy(update={"notes": ["x"]}).to_bytes())
+    with pytest.raises(DatasetError, match="changed after it was frozen"):
+        load_survey(shelf, entry)
+
+
+def test_a_data_set_that_is_not_there_or_not_the_one_meant_is_refused(shelf: Lake) -> None:
+    with pytest.raises(DatasetError, match="does not exist; freeze a data set first"):
+        load_dataset(shelf, dataset_key("2026-W48"))
+    freeze(shelf, "2026-W48", WINDOW, SPLIT)
+    with pytest.raises(DatasetError, match="expected 000"):
+        load_dataset(shelf, dataset_key("2026-W48"), "0" * 64)
