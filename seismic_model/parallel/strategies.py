@@ -7,6 +7,7 @@ give and take weights and moments by parameter name in full precision, so that a
 from __future__ import annotations
 
 import math
+import os
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -57,7 +58,7 @@ class Strategy(ABC):
                 ``count_scored``); 0 gives gradients of 0.
         """
         # the loss is a mean over the step; gradients get averaged over the world, where a sum is meant
-        self._backward(loss_sum * (self.mesh.world / count.clamp(min=1)))
+        self._backward(loss_sum * self.mesh.world / count.clamp(min=1))
 
     def step(self, learning_rate: float) -> float:
         """Reduce, clip and apply the gathered gradients; the global L2 norm before clipping.
@@ -167,10 +168,9 @@ class Zero2(Strategy):
     """DeepSpeed ZeRO stage 2: gradients and optimiser are partitioned over all processes, reduced in float32."""
 
     def __init__(self, model: nn.Module, config: RunConfig, mesh: Mesh) -> None:
-        import deepspeed  # takes seconds, and only this strategy needs it
-
         super().__init__(mesh)
         self.parameters = dict(model.named_parameters())
+        deepspeed = _import_deepspeed(mesh.device)
         deepspeed.init_distributed(dist_backend=dist.get_backend(), verbose=False)
         self.engine, self.zero, _, _ = deepspeed.initialize(
             model=model, optimizer=_adamw(self.parameters, config), config=_deepspeed_config(config)
@@ -204,6 +204,15 @@ class Zero2(Strategy):
 
     def _publish(self) -> None:
         self.zero.update_lp_params()
+
+
+def _import_deepspeed(device: torch.device) -> Any:
+    os.environ.setdefault("DS_ACCELERATOR", device.type)  # it would look around and warn
+    import deepspeed  # takes seconds, and only this strategy needs it
+
+    # its shared-memory all-reduce is compiled at start: a minute, a C++ compiler, and flags that outlive a kill
+    deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False
+    return deepspeed
 
 
 def _deepspeed_config(config: RunConfig) -> dict[str, Any]:
