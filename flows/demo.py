@@ -43,7 +43,9 @@ console = Console()
 def main() -> None:
     """Play one week, or serve the registry."""
     parser = argparse.ArgumentParser(prog="make demo", description=__doc__.splitlines()[0])
-    parser.add_argument("--segy", type=Path, metavar="FILE", help="a SEG-Y file of your own, taken in beside the made ones")
+    parser.add_argument(
+        "--segy", type=Path, metavar="FILE", help="a SEG-Y file of your own, taken in beside the others"
+    )
     parser.add_argument("--ui", action="store_true", help="serve the demo's MLflow registry instead")
     options = parser.parse_args()
     if options.segy and not options.segy.is_file():
@@ -169,7 +171,7 @@ def _serve_registry() -> None:
         console.print("there is no registry yet; run `make demo` first")
         raise SystemExit(1)
     console.print("the registry is at http://127.0.0.1:5000 (Ctrl-C ends it)")
-    os.execv(sys.executable, [sys.executable, "-m", "mlflow", "server", "--backend-store-uri", uri, "--port", "5000"])
+    os.execv(sys.executable, [sys.executable, "-m", "mlflow", "server", "--backend-store-uri", uri, "--port", "5000"])  # noqa: S606 (no shell, and nothing to wait for)
 
 
 def _environment() -> dict[str, str]:

@@ -15,14 +15,14 @@ from seismic_model.config import RunConfig, run_folder
 _POLL_SECONDS = 2.0
 
 
-class TrainingFailed(Exception):
+class TrainingFailedError(Exception):
     """The job ended without success; submitting it again resumes from its last committed checkpoint."""
 
 
 def train(config: RunConfig, processes: int, launcher: Launcher, show: Callable[[list[dict[str, Any]]], None]) -> None:
     """Run ``config`` to its end, attaching when it already runs; ``show`` gets all metrics when there are new ones.
 
-    Raises ``TrainingFailed`` with the end of the job's log.
+    Raises ``TrainingFailedError`` with the end of the job's log.
     """
     lake = Lake(config.lake)
     key = job_key(lake, config.run)
@@ -38,7 +38,7 @@ def train(config: RunConfig, processes: int, launcher: Launcher, show: Callable[
         if status is None or status.state is State.FAILED:
             code = status.exit_code if status else None
             log = status.log_tail if status else ""
-            raise TrainingFailed(f"training {config.run} ended with exit code {code}; its log ends:\n{log}")
+            raise TrainingFailedError(f"training {config.run} ended with exit code {code}; its log ends:\n{log}")
         if status.state is State.SUCCEEDED:
             return
         time.sleep(_POLL_SECONDS)

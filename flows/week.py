@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime as dt
-import hashlib
 
 from pydantic import Field, field_validator
 
@@ -11,6 +10,7 @@ from flows.settings import Settings
 from ingestion.lake import Lake
 from ingestion.manifest import Contract, SafeName, Week
 from seismic_model.config import run_folder
+from seismic_model.data.dataset import dataset_label
 
 
 class Request(Contract):
@@ -51,16 +51,10 @@ def iso_week(day: dt.date) -> str:
     return f"{day:%G-W%V}"
 
 
-def label(request: Request) -> str:
-    """The week, with a mark of the chosen surveys when not all take part."""
-    if not request.surveys:
-        return request.week
-    return f"{request.week}-{hashlib.sha256(','.join(sorted(request.surveys)).encode()).hexdigest()[:8]}"
-
-
 def run_name(request: Request, lake: Lake) -> str:
     """The run of this request: the unfinished one when there is one; ``force`` opens another after a finished one."""
-    first = f"{label(request)}-{request.size}-s{request.seed}".lower()
+    label = dataset_label(request.week, request.surveys or None)
+    first = f"{label}-{request.size}-s{request.seed}".lower()
     if not request.force:
         return first
     name, attempt = first, 1

@@ -17,7 +17,7 @@ import seismic_model
 import validation
 from flows import cards, steps
 
-assert ingestion and seismic_model and validation  # imported here so that they travel with the flow
+_TRAVEL_WITH_THE_FLOW = (ingestion, seismic_model, validation)
 
 
 class WeeklyRetrain(FlowSpec):

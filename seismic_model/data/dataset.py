@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Collection
 from datetime import datetime
 from typing import Literal, TypeVar
 
@@ -100,6 +101,13 @@ def _frozen(lake: Lake, key: str, sha256: str | None, contract: type[_Stored]) -
         raise DatasetError(f"{lake.uri_of(key)} is no {contract.__name__} of this version: {error}") from error
 
 
-def dataset_key(week: str) -> str:
-    """``datasets/<week>.json``."""
-    return f"datasets/{week}.json"
+def dataset_label(week: str, surveys: Collection[str] | None = None) -> str:
+    """The week; a choice of surveys adds a mark of its own, so that it never stands in for the whole week."""
+    if surveys is None:
+        return week
+    return f"{week}-{hashlib.sha256(','.join(sorted(surveys)).encode()).hexdigest()[:8]}"
+
+
+def dataset_key(label: str) -> str:
+    """``datasets/<label>.json``."""
+    return f"datasets/{label}.json"

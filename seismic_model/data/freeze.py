@@ -26,6 +26,7 @@ from seismic_model.data.dataset import (
     SplitPolicy,
     SurveyEntry,
     dataset_key,
+    dataset_label,
     load_dataset,
 )
 from seismic_model.data.splits import MIN_LIVE_SHARE, held_out_mask, held_out_regions, touched_cells, train_origins
@@ -43,7 +44,7 @@ class NothingTrainableError(FreezeError):
 def freeze(
     lake: Lake, week: str, window: Triple, policy: SplitPolicy, surveys: Collection[str] | None = None
 ) -> Dataset:
-    """Freeze ``datasets/<week>.json``, or return what is already frozen under that week, whatever is asked now.
+    """Freeze the data set of a week, or of chosen surveys in it, or return what is already frozen as that.
 
     Args:
         lake: holds the published surveys; the data set is stored there.
@@ -55,8 +56,9 @@ def freeze(
 
     Raises ``NothingTrainableError``, and ``FreezeError`` for another policy or an unknown survey.
     """
-    if lake.exists(dataset_key(week)):
-        return load_dataset(lake, dataset_key(week))
+    key = dataset_key(dataset_label(week, surveys))
+    if lake.exists(key):
+        return load_dataset(lake, key)
     _check_policy(lake, policy)
     previous = _last_before(lake, week)
     newest, excluded = _passed_versions(lake)
@@ -83,8 +85,8 @@ def freeze(
     )
     if not lake.create(SPLIT_KEY, policy.to_bytes()):
         _check_policy(lake, policy)
-    lake.create(dataset_key(week), dataset.to_bytes())
-    return load_dataset(lake, dataset_key(week))  # another freeze of this week may have been first
+    lake.create(key, dataset.to_bytes())
+    return load_dataset(lake, key)  # another freeze of this week may have been first
 
 
 class _NoRoomError(Exception):
