@@ -1,0 +1,112 @@
+"""Stream the crops of a run from the lake: threads fetch ahead while the model computes."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Iterator
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from dataclasses import dataclass
+
+import numpy as np
+
+from ingestion.lake import Lake
+from seismic_model.config import Triple
+from seismic_model.data.dataset import Dataset, load_survey
+from seismic_model.data.sampling import BatchPlan, CropSampler, CropSpec
+from seismic_model.data.splits import held_out_mask, train_origins
+from seismic_model.data.store import BoolArray, ChunkCache, FloatArray, SurveyVolume
+
+_FETCH_THREADS = 8  # chunks in flight for one process
+_AHEAD = 2  # micro-batches being read while another is computed
+
+
+@dataclass(frozen=True)
+class MicroBatch:
+    """One rank's part of some crops: all of them, but only the inlines that hold the rank's tokens."""
+
+    step: int  # counts from 0
+    values_BIXZ: FloatArray  # normalised amplitudes, 0 where not live
+    live_BIXZ: BoolArray
+    crops: list[CropSpec]
+
+
+class CropReader:
+    """Iterates over the micro-batches of one rank, in order, from one step to another.
+
+    Args:
+        lake: holds the data set's surveys.
+        dataset: frozen.
+        seed: of the run.
+        plan: which crops are this rank's.
+        inlines: the part of each crop that the rank's tokens lie in (``TokenLayout.inline_slab``); may be empty.
+        steps: first and one past the last step to read.
+
+    Attributes:
+        waited: seconds so far that the caller waited for data.
+
+    Raises ``DatasetError`` or ``VolumeError`` when a survey is not what was frozen.
+    """
+
+    def __init__(self, lake: Lake, dataset: Dataset, seed: int, plan: BatchPlan, inlines: slice, steps: range) -> None:
+        self.waited = 0.0
+        self._plan, self._inlines, self._steps = plan, inlines, steps
+        self._window = dataset.window
+        self._chunk_pool = ThreadPoolExecutor(_FETCH_THREADS, thread_name_prefix="chunks")
+        self._volumes = _open_volumes(lake, dataset, self._chunk_pool)
+        self._sampler = _sampler(dataset, seed, self._volumes)
+
+    def __iter__(self) -> Iterator[MicroBatch]:
+        turns = ((step, micro) for step in self._steps for micro in range(self._plan.accumulation))
+        pending: deque[Future[MicroBatch]] = deque()
+        with ThreadPoolExecutor(_AHEAD, thread_name_prefix="crops") as crop_pool, self._chunk_pool:
+            try:
+                for turn in turns:
+                    pending.append(crop_pool.submit(self._load, *turn))
+                    if len(pending) > _AHEAD:
+                        yield self._wait(pending.popleft())
+                while pending:
+                    yield self._wait(pending.popleft())
+            finally:
+                crop_pool.shutdown(cancel_futures=True)
+
+    def _wait(self, batch: Future[MicroBatch]) -> MicroBatch:
+        began = time.perf_counter()
+        try:
+            return batch.result()
+        finally:
+            self.waited += time.perf_counter() - began
+
+    def _load(self, step: int, micro_batch: int) -> MicroBatch:
+        crops = [self._sampler.crop(index) for index in self._plan.indices(step, micro_batch)]
+        shape = (len(crops), self._inlines.stop - self._inlines.start, *self._window[1:])
+        values_BIXZ, live_BIXZ = np.empty(shape, dtype=np.float32), np.empty(shape, dtype=bool)
+        for b, crop in enumerate(crops):
+            box = _slab(crop.origin, self._window, self._inlines)
+            values_BIXZ[b], live_BIXZ[b] = self._volumes[crop.survey].normalised(*box)
+        return MicroBatch(step, values_BIXZ, live_BIXZ, crops)
+
+
+def _open_volumes(lake: Lake, dataset: Dataset, pool: Executor) -> dict[int, SurveyVolume]:
+    """Volumes of the surveys that train, by position in the data set."""
+    cache = ChunkCache()
+    return {
+        position: SurveyVolume(lake, load_survey(lake, entry), cache, pool)
+        for position, entry in enumerate(dataset.surveys)
+        if entry.weight
+    }
+
+
+def _sampler(dataset: Dataset, seed: int, volumes: dict[int, SurveyVolume]) -> CropSampler:
+    nowhere = np.zeros((0, 0), dtype=bool)
+    origins, depths = [nowhere] * len(dataset.surveys), [0] * len(dataset.surveys)
+    for position, volume in volumes.items():
+        held_out_IX = held_out_mask(volume.manifest, dataset.split, dataset.held_out_cells)
+        origins[position] = train_origins(held_out_IX, volume.live_IX, dataset.window)
+        depths[position] = volume.manifest.shape[2] - dataset.window[2] + 1
+    return CropSampler(seed, [entry.weight for entry in dataset.surveys], origins, depths)
+
+
+def _slab(origin: Triple, window: Triple, inlines: slice) -> tuple[int, int, int, int, int, int]:
+    (i, x, z), (_, wx, wz) = origin, window
+    return i + inlines.start, i + inlines.stop, x, x + wx, z, z + wz
