@@ -54,7 +54,14 @@ def test_a_large_survey_does_not_drown_a_small_one(tmp_path: Path) -> None:
 def test_a_frozen_week_stays_whatever_is_asked_later(shelf: Lake) -> None:
     first = freeze(shelf, "2026-W48", WINDOW, SPLIT)
     publish(shelf, "west", noise((24, 24, 16)))
-    assert freeze(shelf, "2026-W48", (4, 4, 4), SPLIT, ["west"]) == first
+    assert freeze(shelf, "2026-W48", (4, 4, 4), SPLIT) == first
+
+
+def test_chosen_surveys_never_stand_in_for_the_whole_week(shelf: Lake) -> None:
+    chosen = freeze(shelf, "2026-W48", WINDOW, SPLIT, ["north"])
+    assert [entry.survey for entry in chosen.surveys] == ["north"]
+    assert {entry.survey for entry in freeze(shelf, "2026-W48", WINDOW, SPLIT).surveys} == {"north", "south"}
+    assert freeze(shelf, "2026-W49", WINDOW, SPLIT).difference.previous == "2026-W48"
 
 
 def test_another_split_policy_is_refused_and_changes_nothing(shelf: Lake) -> None:
