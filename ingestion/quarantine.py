@@ -85,7 +85,8 @@ def reports(lake: Lake) -> list[QuarantineReport]:
 
 
 _STYLE = """body{font:16px/1.5 system-ui,sans-serif;max-width:60rem;margin:2rem auto;padding:0 1rem;color:#1b2733}
-section{border-left:4px solid #b3261e;padding:.2rem 1rem;margin:1rem 0;background:#faf6f5}section.warn{border-color:#b58900}
+section{border-left:4px solid #b3261e;padding:.2rem 1rem;margin:1rem 0;background:#faf6f5}
+section.warn{border-color:#b58900}
 dt{font-weight:600}code{background:#eef1f4;padding:0 .3em}img{max-width:100%}"""
 
 

@@ -48,8 +48,9 @@ class SurveySpec(Contract):
     endianness: Literal["big", "little"] | None = None
     sample_format: SampleFormat | None = None
     domain: Literal["time", "depth"] | None = None
-    sample_interval: float | None = Field(default=None, gt=0)  # ms or m
-    first_sample: float | None = None  # ms or m; instead of the recording delay
+    depth_unit: Literal["m", "ft"] | None = None
+    sample_interval: float | None = Field(default=None, gt=0)  # ms, or the depth unit
+    first_sample: float | None = None  # ms, or the depth unit; instead of the recording delay
     polarity: Literal["normal", "reverse", "unknown"] = "unknown"
     amplitude_unit: str | None = None
     crs: str | None = Field(default=None, pattern=r"^EPSG:\d{4,6}$")

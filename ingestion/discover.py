@@ -1,0 +1,126 @@
+"""What was dropped under ``incoming/`` and is not taken in yet.
+
+A survey ``NAME.sgy`` may have its spec beside it as ``NAME.yaml``. A spec that lists ``files`` makes one survey of
+them, which is found when all are there. Files whose names end otherwise (``.part``, ``.txt``) are left alone.
+
+``index/arrivals/<fingerprint>.json`` remembers each outcome. The fingerprint covers keys, sizes and ETags of the
+files and the bytes of the spec, so that a repaired file or spec is found again, and nothing large is read.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections import defaultdict
+from contextlib import suppress
+from pathlib import PurePosixPath
+
+from ingestion.lake import Entry, Lake
+from ingestion.manifest import FORMAT_VERSION, Contract, Digest, SafeName
+from ingestion.spec import SpecError, SurveySpec, parse_spec, safe_identifier
+
+INCOMING = "incoming"
+SEGY_SUFFIXES = (".sgy", ".segy", ".seg")
+SPEC_SUFFIXES = (".yaml", ".yml")
+
+
+class Arrival(Contract):
+    """One survey that waits in ``incoming/``."""
+
+    survey: SafeName
+    original_name: str
+    keys: list[str]  # SEG-Y files in order; empty when an unreadable spec stands alone
+    spec_key: str | None
+    fingerprint: Digest
+    rivals: list[str] = []  # other new files that would be the same survey
+
+
+def discover(lake: Lake, *, include_known: bool = False) -> list[Arrival]:
+    """New surveys by name; with ``include_known`` also those whose outcome is remembered."""
+    entries = {entry.key: entry for entry in lake.objects(INCOMING)}
+    specs = {key: lake.read(key) for key in entries if _suffix(key) in SPEC_SUFFIXES}
+    found = [_arrival(lake, entries, keys, spec_key, specs) for keys, spec_key in _groups(entries, specs)]
+    if not include_known:
+        found = [arrival for arrival in found if not lake.exists(_memory_key(arrival))]
+    return sorted(_with_rivals(found), key=lambda arrival: (arrival.survey, arrival.keys))
+
+
+def remember(lake: Lake, arrival: Arrival, status: str) -> None:
+    """Do not find ``arrival`` again unless a file or the spec changes."""
+    lake.write(_memory_key(arrival), json.dumps({"survey": arrival.survey, "status": status}).encode())
+
+
+def sibling_uris(uri: str, spec: SurveySpec) -> list[str]:
+    """URIs of all files of a survey, of which ``uri`` is one: those that the spec lists, else itself."""
+    folder = uri.rpartition("/")[0]
+    return [f"{folder}/{name}" if folder else name for name in spec.files] or [uri]
+
+
+def _groups(entries: dict[str, Entry], specs: dict[str, bytes]) -> list[tuple[list[str], str | None]]:
+    """Files that belong together, with the key of their spec."""
+    segys = {key for key in entries if _suffix(key) in SEGY_SUFFIXES}
+    groups: list[tuple[list[str], str | None]] = []
+    waiting: set[str] = set()  # folders with an unreadable spec that may be about any file there
+    claimed: set[str] = set()
+    for spec_key, text in sorted(specs.items()):
+        alone = sorted(key for key in segys if _stem(key) == _stem(spec_key))
+        try:
+            files = parse_spec(text, spec_key).files
+        except SpecError:
+            groups.append((alone, spec_key))
+            claimed.update(alone)
+            if not alone:
+                waiting.add(_folder(spec_key))
+            continue
+        listed = [f"{_folder(spec_key)}/{name}" for name in files] or alone
+        claimed.update(listed)
+        if listed and all(key in entries for key in listed):
+            groups.append((listed, spec_key))
+    groups += [([key], None) for key in sorted(segys - claimed) if _folder(key) not in waiting]
+    return groups
+
+
+def _arrival(
+    lake: Lake, entries: dict[str, Entry], keys: list[str], spec_key: str | None, specs: dict[str, bytes]
+) -> Arrival:
+    text = specs.get(spec_key or "", b"")
+    original = PurePosixPath(spec_key or keys[0]).stem
+    with suppress(SpecError):  # ingest_arrival holds it back with the reason
+        original = parse_spec(text, spec_key or "").name or original
+    files = [(key, entries[key].size, entries[key].etag or entries[key].modified) for key in keys]
+    content = json.dumps([FORMAT_VERSION, files, spec_key, hashlib.sha256(text).hexdigest()])
+    return Arrival(
+        survey=safe_identifier(original),
+        original_name=original,
+        keys=keys,
+        spec_key=spec_key,
+        fingerprint=hashlib.sha256(content.encode()).hexdigest(),
+    )
+
+
+def _with_rivals(arrivals: list[Arrival]) -> list[Arrival]:
+    by_survey: dict[str, list[Arrival]] = defaultdict(list)
+    for arrival in arrivals:
+        by_survey[arrival.survey].append(arrival)
+    return [
+        arrival.model_copy(
+            update={"rivals": [k for other in by_survey[arrival.survey] if other is not arrival for k in other.keys]}
+        )
+        for arrival in arrivals
+    ]
+
+
+def _memory_key(arrival: Arrival) -> str:
+    return f"index/arrivals/{arrival.fingerprint}.json"
+
+
+def _suffix(key: str) -> str:
+    return PurePosixPath(key).suffix.lower()
+
+
+def _stem(key: str) -> str:
+    return str(PurePosixPath(key).with_suffix(""))
+
+
+def _folder(key: str) -> str:
+    return str(PurePosixPath(key).parent)

@@ -1,0 +1,171 @@
+"""Everything that can be said of a survey before anything is written: one pass over its files, and the judgement."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+from ingestion.geometry import handedness, locate
+from ingestion.grid import Grid, alternatives, build_grid
+from ingestion.manifest import Axis, Finding, Geometry
+from ingestion.scan import Progress, scan
+from ingestion.segy import Layout, read_layout
+from ingestion.source import HeldError, Source, hold
+from ingestion.spec import SurveySpec
+from ingestion.traces import Liveness, Traces, liveness
+from ingestion.vertical import sample_axis, sample_findings
+
+_GRID_CODES = ("no-3d-grid", "duplicate-traces", "grid-sparse", "wild-inline", "wild-crossline")
+
+
+@dataclass(frozen=True)
+class Survey:
+    """A survey that nothing holds back: all that conversion needs."""
+
+    sources: list[Source]
+    spec: SurveySpec
+    layouts: list[Layout]
+    traces: Traces
+    grid: Grid
+    axis: Axis
+    geometry: Geometry
+    notes: list[str]
+
+    @property
+    def domain(self) -> Literal["time", "depth"]:
+        """Name of the vertical axis."""
+        return self.spec.domain or "time"
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        """(inlines, crosslines, samples)."""
+        return (*self.grid.shape, self.axis.count)
+
+
+@dataclass
+class Inspection:
+    """What was found. It can be published when there is no finding of severity ``hold``: then no part is None."""
+
+    sources: list[Source]
+    spec: SurveySpec
+    layouts: list[Layout] = field(default_factory=list)
+    traces: Traces | None = None
+    state: Liveness | None = None
+    grid: Grid | None = None
+    axis: Axis | None = None
+    geometry: Geometry | None = None
+    findings: list[Finding] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+    @property
+    def held(self) -> bool:
+        """Whether anything holds the survey back."""
+        return any(finding.severity == "hold" for finding in self.findings)
+
+    def survey(self) -> Survey:
+        """The survey to convert. Raises ``HeldError`` when something holds it back."""
+        if self.held or self.traces is None or self.grid is None or self.axis is None or self.geometry is None:
+            raise HeldError(*self.findings)
+        return Survey(
+            self.sources, self.spec, self.layouts, self.traces, self.grid, self.axis, self.geometry, self.notes
+        )
+
+    def source_sha256(self) -> list[str]:
+        """Digests of the files, from the pass over them or, when they were held before it, from a pass now."""
+        if self.traces is not None:
+            return [s.sha256 for s in self.traces.scans]
+        return [source.sha256() for source in self.sources]
+
+    def summary(self) -> dict[str, object]:
+        """All of it as JSON values, for ``survey inspect --json``."""
+        first = self.layouts[0] if self.layouts else None
+        live = None if self.state is None else int(self.state.live.sum())
+        return {
+            "sources": [{"uri": s.uri, "name": s.name, "size": s.size} for s in self.sources],
+            "would_be": "held" if self.held else "published",
+            "revision": None if first is None else f"{first.revision[0]}.{first.revision[1]}",
+            "format": None if first is None else first.source_format,
+            "traces": sum(layout.traces for layout in self.layouts),
+            "live_traces": live,
+            "samples": None if first is None else first.samples,
+            "inline": None if self.grid is None else self.grid.inline.model_dump(),
+            "crossline": None if self.grid is None else self.grid.crossline.model_dump(),
+            "sample": None if self.axis is None else self.axis.model_dump(),
+            "geometry": None if self.geometry is None else self.geometry.model_dump(),
+            "handedness": None if self.geometry is None else handedness(self.geometry),
+            "amplitude_range": self._amplitude_range(),
+            "findings": [finding.model_dump() for finding in self.findings],
+            "notes": self.notes,
+            "text_header": None if first is None else first.text.splitlines(),
+        }
+
+    def _amplitude_range(self) -> list[float] | None:
+        if self.traces is None:
+            return None
+        facts = [s.facts for s in self.traces.scans]
+        low, high = min(f.minimum for f in facts), max(f.maximum for f in facts)
+        return [low, high] if low <= high else None  # nothing finite
+
+
+def inspect(sources: Sequence[Source], spec: SurveySpec, progress: Progress = lambda _: None) -> Inspection:
+    """Read and judge ``sources``, the files of one survey in order. Raises ``SourceChangedError``; writes nothing."""
+    found = Inspection(list(sources), spec)
+    try:
+        found.layouts = [read_layout(source, spec) for source in sources]
+        _check_files_agree(found)
+    except HeldError as held:
+        found.findings += held.findings
+        return found
+    scans = [scan(s, layout, spec, progress) for s, layout in zip(sources, found.layouts, strict=True)]
+    found.traces = traces = Traces.of(scans)
+    for layout in found.layouts:
+        found.notes += [note for note in layout.notes if note not in found.notes]
+
+    found.state, findings, notes = liveness(traces, spec)
+    _add(found, findings, notes)
+    found.axis, findings, notes = sample_axis(traces, found.state.live, spec)
+    _add(found, findings, notes)
+    _add(found, *sample_findings(traces, spec))
+    found.grid, findings, notes = build_grid(traces, found.state, spec)
+    _add(found, [_with_evidence(finding, found) for finding in findings], notes)
+    if found.grid is not None:
+        found.geometry, findings, notes = locate(traces, found.state.live, found.grid, spec)
+        _add(found, findings, notes)
+    return found
+
+
+def _add(found: Inspection, findings: list[Finding], notes: list[str]) -> None:
+    found.findings += findings
+    found.notes += notes
+
+
+def _check_files_agree(found: Inspection) -> None:
+    first = found.layouts[0]
+    for source, layout in zip(found.sources[1:], found.layouts[1:], strict=True):
+        facts = [(one.samples, one.interval, one.source_format) for one in (layout, first)]
+        if facts[0] != facts[1]:
+            mine, theirs = (f"{n} samples at {dt:g}, {kind}" for n, dt, kind in facts)
+            raise HeldError(
+                hold(
+                    "files-differ",
+                    f"{source.name} has {mine}; {found.sources[0].name} has {theirs}",
+                    "files of one survey with the same samples, interval and format",
+                    "list only files that belong together under `files` in the survey spec",
+                )
+            )
+
+
+def _with_evidence(finding: Finding, found: Inspection) -> Finding:
+    """The finding with other header bytes that would give a grid, where the file shows any."""
+    if finding.code not in _GRID_CODES or found.traces is None or found.state is None:
+        return finding
+    proposals = alternatives(found.traces, found.state, found.spec)
+    if not proposals:
+        return finding
+    return finding.model_copy(
+        update={
+            "release": finding.release + "; proposed: " + "; or ".join(proposals),
+            "examples": [*finding.examples, *proposals],
+        }
+    )

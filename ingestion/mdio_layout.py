@@ -1,0 +1,142 @@
+"""The empty MDIO v1 store of a survey: multidimio's own template, with the axes and coordinates it would get wrong.
+
+multidimio 1.1 types the vertical axis as int32 (0.5 ms becomes 0, 0, 1, 1), ignores the recording delay and applies
+the first trace's coordinate scalar to all. Structure, codecs, names and attributes are its own, so that
+``mdio.open_mdio`` and ``mdio.mdio_to_segy`` work on the result.
+"""
+
+from __future__ import annotations
+
+import base64
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ingestion.geometry import coordinates
+from ingestion.inspect import Survey
+from ingestion.lake import Lake
+from ingestion.samples import FORMAT_CODES
+
+if TYPE_CHECKING:
+    import xarray
+
+_COORDINATE_UNITS = {1: "m", 2: "ft"}  # measurement system of the binary header
+
+
+def create_store(survey: Survey, lake: Lake, folder: str, name: str) -> None:
+    """Write metadata, axes, coordinates and live mask of ``survey`` below ``folder``; amplitudes stay all fill.
+
+    Built in memory and put object by object, so that nothing is deleted first and equal input gives equal bytes.
+    """
+    from mdio.core.zarr_io import (
+        zarr_warnings_suppress_unstable_numcodecs_v3,
+        zarr_warnings_suppress_unstable_structs_v3,
+    )
+    from zarr.storage import MemoryStore
+
+    objects: dict[str, Any] = {}
+    store = MemoryStore(objects)
+    dataset = _dataset(survey, name)
+    small = [*dataset.dims, "cdp_x", "cdp_y", "trace_mask"]
+    with zarr_warnings_suppress_unstable_structs_v3(), zarr_warnings_suppress_unstable_numcodecs_v3():
+        dataset.to_zarr(store, mode="w", compute=False, consolidated=False, write_empty_chunks=False)
+        dataset[small].to_zarr(store, mode="r+", consolidated=False, write_empty_chunks=False)
+    for key, value in objects.items():
+        lake.write(f"{folder}/{key}", value.to_bytes())
+
+
+def header_fields(order: str) -> tuple[np.dtype[np.void], np.dtype[np.void]]:
+    """The trace header of SEG-Y rev 1 as it lies in a file of byte ``order``, and as MDIO stores it (native, packed).
+
+    Bytes 233-240, which the standard leaves unassigned, are not kept: the default export could not write them.
+    """
+    from segy.standards import get_segy_standard
+
+    declared = get_segy_standard(1.0).trace.header.dtype
+    names = list(declared.names)
+    kinds = [declared.fields[name][0].str[1:] for name in names]
+    offsets = [declared.fields[name][1] for name in names]
+    filed = np.dtype(
+        {"names": names, "formats": [order + k for k in kinds], "offsets": offsets, "itemsize": declared.itemsize}
+    )
+    return filed, np.dtype(list(zip(names, kinds, strict=True)))
+
+
+def _dataset(survey: Survey, name: str) -> xarray.Dataset:
+    from mdio.builder.schemas.dtype import ScalarType
+    from mdio.builder.template_registry import get_template
+    from mdio.builder.xarray_builder import to_xarray_dataset
+    from mdio.converters.type_converter import to_structured_type
+
+    grid, axis, domain = survey.grid, survey.axis, survey.domain
+    template = get_template(f"PostStack3D{domain.capitalize()}")
+    template.add_units(_units(survey, domain))
+    described = template.build_dataset(name, survey.shape, to_structured_type(header_fields("=")[1]))
+    for variable in described.variables:
+        if variable.name == domain:
+            variable.data_type = ScalarType.FLOAT64
+    described.metadata.created_on = datetime.fromtimestamp(max(s.modified for s in survey.sources), UTC)
+    dataset: xarray.Dataset = to_xarray_dataset(described)
+    values: dict[str, npt.NDArray[Any]] = {
+        "inline": grid.inline.values().astype(np.int32),
+        "crossline": grid.crossline.values().astype(np.int32),
+        domain: axis.values(),
+        **dict(zip(("cdp_x", "cdp_y"), _gridded_coordinates(survey), strict=True)),
+    }
+    dataset = _with_values(dataset, values)
+    dataset["trace_mask"].variable.data = grid.live_IX
+    return _with_file_headers(dataset, survey)
+
+
+def _with_values(dataset: xarray.Dataset, values: dict[str, npt.NDArray[Any]]) -> xarray.Dataset:
+    """``dataset`` with these coordinates, their attributes and encodings kept."""
+    before = {name: dataset[name] for name in values}
+    filled = dataset.assign_coords(
+        {name: (before[name].dims, data, before[name].attrs) for name, data in values.items()}
+    )
+    for name, variable in before.items():
+        filled[name].encoding = variable.encoding
+    return filled
+
+
+def _gridded_coordinates(survey: Survey) -> list[npt.NDArray[np.float64]]:
+    """x and y of every trace, dead ones too, NaN where there is none."""
+    trace_IX = survey.grid.trace_IX
+    xy = coordinates(survey.traces, survey.spec)
+    return [np.where(trace_IX >= 0, column[trace_IX], np.nan) for column in xy.T]
+
+
+def _units(survey: Survey, domain: str) -> dict[str, Any]:
+    from mdio.builder.schemas.v1.units import LengthUnitModel, TimeUnitModel
+
+    vertical = TimeUnitModel(time="ms") if domain == "time" else LengthUnitModel(length=survey.axis.unit)
+    units = {domain: vertical}
+    length = _COORDINATE_UNITS.get(survey.layouts[0].measurement_system)
+    if length is not None:
+        units |= {name: LengthUnitModel(length=length) for name in ("cdp_x", "cdp_y")}
+    return units
+
+
+def _with_file_headers(dataset: xarray.Dataset, survey: Survey) -> xarray.Dataset:
+    """Text and binary header where ``mdio_to_segy`` looks for them, and their bytes as they were."""
+    from segy.standards import get_segy_standard
+
+    layout, axis = survey.layouts[0], survey.axis
+    declared = get_segy_standard(1.0).binary_header.dtype.newbyteorder(layout.order)
+    row = np.frombuffer(layout.binary_header, declared)[0]
+    binary = {name: int(row[name]) for name in declared.names if name != "segy_revision"}
+    major, minor = layout.revision
+    codes = {name: code for code, name in FORMAT_CODES.items()}
+    binary |= {"segy_revision_major": major, "segy_revision_minor": minor, "num_extended_text_headers": 0}
+    binary |= {"samples_per_trace": layout.samples, "data_sample_format": codes[layout.sample_format]}
+    binary |= {"sample_interval": round(axis.step * 1000)}
+    dataset["segy_file_header"] = ((), "")
+    dataset["segy_file_header"].attrs = {
+        "textHeader": layout.text.encode("ascii", "replace").decode(),
+        "binaryHeader": binary,
+        "rawTextHeader": base64.b64encode(layout.text_header).decode(),
+        "rawBinaryHeader": base64.b64encode(layout.binary_header).decode(),
+    }
+    return dataset

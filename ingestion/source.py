@@ -1,0 +1,94 @@
+"""A SEG-Y file wherever it lies, read in ranges; what it was when reading began is kept, so that a swap is noticed."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
+from ingestion.lake import Lake, split_uri
+from ingestion.manifest import Finding
+
+BLOCK_BYTES = 16 * 1024 * 1024  # of one sequential request
+
+
+class HeldError(Exception):
+    """The survey cannot be read any further; carries the findings that say why."""
+
+    def __init__(self, *findings: Finding) -> None:
+        super().__init__("; ".join(f"{f.code}: {f.found}" for f in findings))
+        self.findings = list(findings)
+
+
+class SourceChangedError(Exception):
+    """A file is not what it was when reading began: it is being uploaded or was replaced."""
+
+
+def hold(code: str, found: str, expected: str, release: str, examples: list[str] | None = None) -> Finding:
+    """A finding that holds the survey back."""
+    return Finding(code=code, severity="hold", found=found, expected=expected, release=release, examples=examples or [])
+
+
+@dataclass(frozen=True)
+class Source:
+    """One SEG-Y file."""
+
+    lake: Lake
+    key: str
+    uri: str
+    size: int
+    etag: str | None
+    modified: float
+
+    @property
+    def name(self) -> str:
+        """The file's name, as its owner wrote it."""
+        return self.key.rpartition("/")[2]
+
+    def read(self, start: int, length: int) -> bytes:
+        """``length`` bytes from ``start``. Raises ``SourceChangedError`` when the file has become shorter."""
+        try:
+            data = self.lake.read_range(self.key, start, length) if length else b""
+        except (FileNotFoundError, OSError) as error:
+            self.check_unchanged()
+            raise SourceChangedError(f"{self.uri}: bytes {start} to {start + length} cannot be read") from error
+        if len(data) != length:
+            raise SourceChangedError(f"{self.uri}: {len(data)} bytes at {start}; expected {length}")
+        return data
+
+    def blocks(self, start: int, stop: int, block: int = BLOCK_BYTES) -> Iterator[bytes]:
+        """Bytes ``start`` to ``stop`` in order, ``block`` at a time, the next one fetched meanwhile."""
+        with ThreadPoolExecutor(1) as ahead:
+            offsets = iter(range(start, stop, block))
+            pending = None
+            for offset in offsets:
+                following = ahead.submit(self.read, offset, min(block, stop - offset))
+                if pending is not None:
+                    yield pending.result()
+                pending = following
+            if pending is not None:
+                yield pending.result()
+
+    def sha256(self) -> str:
+        """Digest of the whole file."""
+        digest = hashlib.sha256()
+        for block in self.blocks(0, self.size):
+            digest.update(block)
+        return digest.hexdigest()
+
+    def check_unchanged(self) -> None:
+        """Raise ``SourceChangedError`` when size, ETag or age are no longer those at the start."""
+        try:
+            now = self.lake.head(self.key)
+        except FileNotFoundError as error:
+            raise SourceChangedError(f"{self.uri} has gone") from error
+        if (now.size, now.etag, now.modified) != (self.size, self.etag, self.modified):
+            raise SourceChangedError(f"{self.uri} was {self.size} bytes when reading began and is {now.size} now")
+
+
+def open_source(uri: str) -> Source:
+    """The file at ``uri`` (a path, ``file://`` or ``s3://``). Raises ``FileNotFoundError`` or ``LakeError``."""
+    lake, key = split_uri(uri)
+    entry = lake.head(key)
+    return Source(lake, key, uri, entry.size, entry.etag, entry.modified)

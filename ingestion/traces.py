@@ -1,0 +1,143 @@
+"""The trace table of a survey (all its files in order), and what is wrong with single traces in it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from ingestion.manifest import Finding
+from ingestion.scan import Scan
+from ingestion.source import hold
+from ingestion.spec import SurveySpec
+
+_AUXILIARY = range(3, 9)  # dummy, time break, uphole, sweep, timing, water break (trace id, bytes 29-30)
+_NAMED = 5  # examples in a finding
+
+
+@dataclass(frozen=True)
+class Traces:
+    """All traces of a survey. Arrays have one entry a trace; trace numbers in messages and specs count from 1."""
+
+    scans: list[Scan]
+    headers: npt.NDArray[np.void]
+    zero: npt.NDArray[np.bool_]
+    non_finite: npt.NDArray[np.int32]
+    checksums: npt.NDArray[np.uint64]
+
+    @classmethod
+    def of(cls, scans: list[Scan]) -> Traces:
+        """The table of several files, in the given order."""
+        return cls(
+            scans,
+            np.concatenate([s.headers for s in scans]),
+            np.concatenate([s.zero for s in scans]),
+            np.concatenate([s.non_finite for s in scans]),
+            np.concatenate([s.checksums for s in scans]),
+        )
+
+    def __len__(self) -> int:
+        return len(self.zero)
+
+    def column(self, name: str) -> npt.NDArray[np.int64]:
+        """One header field as 64-bit integers, so that no arithmetic overflows."""
+        return self.headers[name].astype(np.int64)
+
+    def label(self, trace: int) -> str:
+        """``trace 17 (inline 1005, crossline 960)``; ``trace`` counts from 0."""
+        row = self.headers[trace]
+        return f"trace {trace + 1} (inline {row['inline']}, crossline {row['crossline']})"
+
+    def labels(self, where: npt.NDArray[np.bool_], field: str | None = None) -> list[str]:
+        """The first few traces at ``where``, with the value of ``field``."""
+        chosen = np.flatnonzero(where)[:_NAMED]
+        return [self.label(i) + (f": {field} {self.headers[field][i]}" if field else "") for i in chosen.tolist()]
+
+
+@dataclass(frozen=True)
+class Liveness:
+    """Which traces count. (traces,) each."""
+
+    kept: npt.NDArray[np.bool_]  # not dropped by the spec
+    live: npt.NDArray[np.bool_]  # kept, and neither dead nor empty
+
+
+def liveness(traces: Traces, spec: SurveySpec) -> tuple[Liveness, list[Finding], list[str]]:
+    """Dead are: trace id 2, all samples zero, and non-finite ones where the spec says so. Trace id 0 is live."""
+    findings: list[Finding] = []
+    notes: list[str] = []
+    kept = np.ones(len(traces), np.bool_)
+    beyond = [number for number in spec.drop_traces if number > len(traces)]
+    if beyond:
+        findings.append(
+            hold(
+                "drop-traces-unknown",
+                f"the spec drops trace {beyond[0]}; the survey has {len(traces)}",
+                f"trace numbers from 1 to {len(traces)}",
+                "mend `drop_traces` in the survey spec",
+            )
+        )
+    kept[[number - 1 for number in spec.drop_traces if number <= len(traces)]] = False
+    if not kept.all():
+        notes.append(f"{np.count_nonzero(~kept)} traces dropped by the spec")
+    trace_id = traces.column("trace_id")
+    broken = kept & (traces.non_finite > 0)
+    findings += _auxiliary(traces, kept & np.isin(trace_id, _AUXILIARY))
+    if broken.any() and spec.non_finite == "hold":
+        findings.append(_non_finite(traces, broken))
+    live = kept & (trace_id != 2) & ~traces.zero & ~broken
+    if broken.any() and spec.non_finite == "dead":
+        notes.append(f"{np.count_nonzero(broken)} traces with NaN or infinite samples taken as dead, by the spec")
+    dead = int(np.count_nonzero(kept & ~live & ~broken))
+    if dead:
+        by_id = int(np.count_nonzero(kept & (trace_id == 2)))
+        notes.append(f"{dead} dead traces ({by_id} by trace id 2, the others all zero)")
+    if not live.any() and not findings:
+        findings.append(_nothing_live(traces))
+    return Liveness(kept, live), findings, notes
+
+
+def _auxiliary(traces: Traces, where: npt.NDArray[np.bool_]) -> list[Finding]:
+    if not where.any():
+        return []
+    return [
+        hold(
+            "auxiliary-traces",
+            f"{np.count_nonzero(where)} of {len(traces)} traces are no seismic data (trace ids 3 to 8)",
+            "trace id 0 (unknown), 1 (seismic) or 2 (dead) in bytes 29-30",
+            "list them under `drop_traces` in the survey spec",
+            traces.labels(where, "trace_id"),
+        )
+    ]
+
+
+def _non_finite(traces: Traces, where: npt.NDArray[np.bool_]) -> Finding:
+    samples = int(traces.non_finite[where].sum())
+    overflow = sum(s.facts.overflow for s in traces.scans)
+    if overflow == samples:
+        return hold(
+            "amplitude-overflow",
+            f"{samples} samples in {np.count_nonzero(where)} traces are larger than float32 holds (3.4e38)",
+            "amplitudes within ±3.4e38; larger ones mostly mean another sample format",
+            "write the true `sample_format`, or `non_finite: dead`, into the survey spec",
+            traces.labels(where),
+        )
+    return hold(
+        "non-finite-samples",
+        f"{samples} NaN or infinite samples in {np.count_nonzero(where)} of {len(traces)} traces",
+        "finite samples",
+        "repair the file, or write `non_finite: dead` into the survey spec to treat these traces as dead",
+        traces.labels(where),
+    )
+
+
+def _nothing_live(traces: Traces) -> Finding:
+    if traces.zero.all():
+        return hold("all-zero", f"all samples of all {len(traces)} traces are zero", "amplitudes", "upload real data")
+    return hold(
+        "no-live-traces",
+        f"none of {len(traces)} traces is live: all are zero, dead by trace id 2, or dropped",
+        "live traces",
+        "upload the survey with its data",
+    )

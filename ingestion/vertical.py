@@ -1,0 +1,204 @@
+"""The vertical axis of a survey and the sanity of its samples: what headers say together, and where they disagree."""
+
+from __future__ import annotations
+
+import re
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from ingestion.manifest import Axis, Finding
+from ingestion.samples import SAMPLE_BYTES
+from ingestion.segy import TRACE_HEADER_BYTES, Layout
+from ingestion.source import hold
+from ingestion.spec import SurveySpec
+from ingestion.traces import Traces
+
+_TIME_SCALARS = (0, 1, 10, 100, 1000, 10_000)
+_DEPTH_WORDS = re.compile(r"\bPSDM\b|\bDEPTH (MIGRAT|DOMAIN|SECTION|VOLUME|INTERVAL|SAMPL)|\bIN DEPTH\b", re.IGNORECASE)
+
+
+def sample_axis(
+    traces: Traces, live: npt.NDArray[np.bool_], spec: SurveySpec
+) -> tuple[Axis | None, list[Finding], list[str]]:
+    """The vertical axis in ms or m, exact to the microsecond or millimetre; None when findings forbid one."""
+    notes: list[str] = []
+    interval, findings = _interval(traces, live, spec, notes)
+    first, more = _first_sample(traces, live, spec, notes)
+    findings += more + _sample_counts(traces, live, notes) + _domain(traces, spec)
+    if interval is None or first is None or findings:
+        return None, findings, notes
+    layout = traces.scans[0].layout
+    return Axis(first=first, step=interval, count=layout.samples, unit=_unit(layout, spec)), [], notes
+
+
+def _unit(layout: Layout, spec: SurveySpec) -> Literal["ms", "m", "ft"]:
+    if spec.domain != "depth":
+        return "ms"
+    return spec.depth_unit or ("ft" if layout.measurement_system == 2 else "m")
+
+
+def _interval(
+    traces: Traces, live: npt.NDArray[np.bool_], spec: SurveySpec, notes: list[str]
+) -> tuple[float | None, list[Finding]]:
+    declared = traces.scans[0].layout.interval
+    if spec.sample_interval is not None:
+        if spec.sample_interval != declared:
+            notes.append(f"sample interval {spec.sample_interval:g} by the spec; the binary header says {declared:g}")
+        return spec.sample_interval, []
+    of_traces = traces.column("sample_interval")
+    values = np.unique(of_traces[live & (of_traces != 0)]) / 1000
+    release = "write the true `sample_interval` (ms or m) into the survey spec"
+    if len(values) > 1:
+        most = _most_common(of_traces[live & (of_traces != 0)])
+        other = live & (of_traces != 0) & (of_traces != most)
+        found = f"{np.count_nonzero(other)} of {np.count_nonzero(live)} live traces have not {most / 1000:g}"
+        examples = traces.labels(other, "sample_interval")
+        return None, [hold("sample-interval-differs", found, "one sample interval for all traces", release, examples)]
+    if declared == 0 and len(values) == 0:
+        found = "0 in the binary header and in all trace headers"
+        expected = "the interval in bytes 3217-3218 or 117-118"
+        return None, [hold("sample-interval-missing", found, expected, release)]
+    if declared and len(values) and abs(values[0] - declared) >= 0.001:
+        found = f"{declared:g} in the binary header, {values[0]:g} in all trace headers that say it"
+        return None, [hold("sample-interval-conflict", found, "the same interval in both", release)]
+    return declared or float(values[0]), []
+
+
+def _first_sample(
+    traces: Traces, live: npt.NDArray[np.bool_], spec: SurveySpec, notes: list[str]
+) -> tuple[float | None, list[Finding]]:
+    """Recording delay (bytes 109-110), times the scalar for times (bytes 215-216) where that is set."""
+    raw, scalar = traces.column("delay"), traces.column("times_scalar")
+    known = np.isin(np.abs(scalar), _TIME_SCALARS)
+    delays = scaled(raw, np.where(known, scalar, 1))
+    values = np.unique(delays[live])
+    if spec.first_sample is not None:
+        if len(values) != 1 or values[0] != spec.first_sample:
+            said = ", ".join(f"{value:g}" for value in values[:3])
+            notes.append(f"first sample at {spec.first_sample:g} by the spec; the trace headers say {said}")
+        return spec.first_sample, []
+    findings = []
+    odd = live & (raw != 0) & ~known
+    if odd.any():
+        found = f"{np.count_nonzero(odd)} live traces with a delay and an odd scalar for times (bytes 215-216)"
+        expected = "0, or 1, 10, 100, 1000 or 10000 with either sign"
+        release = "write the true `first_sample` (ms or m) into the survey spec"
+        findings.append(hold("times-scalar-unknown", found, expected, release, traces.labels(odd, "times_scalar")))
+    if len(values) > 1:
+        most = _most_common(delays[live])
+        other = live & (delays != most)
+        findings.append(
+            hold(
+                "delay-differs",
+                f"{np.count_nonzero(other)} of {np.count_nonzero(live)} live traces do not start at {most:g} "
+                f"but between {delays[other].min():g} and {delays[other].max():g}; the first is "
+                f"{traces.label(int(np.flatnonzero(other)[0]))}",
+                "one recording delay (bytes 109-110) for all live traces",
+                "have the traces shifted to one start, or write `first_sample` into the survey spec when the "
+                "headers are wrong",
+                traces.labels(other, "delay"),
+            )
+        )
+    if findings:
+        return None, findings
+    return (float(values[0]) if len(values) else 0.0), []
+
+
+def _sample_counts(traces: Traces, live: npt.NDArray[np.bool_], notes: list[str]) -> list[Finding]:
+    """Counts in trace headers. One other value in all of them is a cropped file where only its size fits the header."""
+    layout = traces.scans[0].layout
+    counts = traces.column("sample_count")
+    other = live & (counts != 0) & (counts != layout.samples)
+    if not other.any():
+        return []
+    values = np.unique(counts[live])
+    uniform = len(values) == 1
+    if uniform and not any(_fits(s.layout, s.source.size, int(values[0])) for s in traces.scans):
+        notes.append(
+            f"all trace headers say {values[0]} samples; the binary header says {layout.samples} "
+            "and only this fits the size of the file, so it is used"
+        )
+        return []
+    return [
+        hold(
+            "sample-count-differs",
+            f"{np.count_nonzero(other)} of {np.count_nonzero(live)} live traces do not have the "
+            f"{layout.samples} samples of the binary header",
+            "the same number of samples in all traces (bytes 115-116)",
+            "have the file written with traces of one length, or with correct counts",
+            traces.labels(other, "sample_count"),
+        )
+    ]
+
+
+def _fits(layout: Layout, size: int, samples: int) -> bool:
+    trace_bytes = TRACE_HEADER_BYTES + samples * SAMPLE_BYTES[layout.sample_format]
+    return (size - layout.data_start) % trace_bytes == 0
+
+
+def _domain(traces: Traces, spec: SurveySpec) -> list[Finding]:
+    match = _DEPTH_WORDS.search(traces.scans[0].layout.text)
+    if spec.domain is not None or match is None:
+        return []
+    return [
+        hold(
+            "domain-unclear",
+            f"the text header speaks of depth ({match.group(0)!r})",
+            "a survey spec that names the domain of such a file",
+            "write `domain: depth` or `domain: time` into the survey spec",
+        )
+    ]
+
+
+def sample_findings(traces: Traces, spec: SurveySpec) -> tuple[list[Finding], list[str]]:
+    """Samples that are of another format than declared, out of all proportion, constant, or rounded."""
+    findings: list[Finding] = []
+    notes: list[str] = []
+    for scan in traces.scans:
+        facts, declared = scan.facts, scan.layout.sample_format
+        likely = None if spec.sample_format else facts.evidence.contradicts(declared)
+        if likely:
+            share = facts.evidence.zero_digit / facts.evidence.words
+            findings.append(
+                hold(
+                    "sample-format-mismatch",
+                    f"{scan.source.name}: the header says {declared}, the samples look like {likely} "
+                    f"(the first fraction digit is zero in {share:.1%} of {facts.evidence.words} words; "
+                    "IBM floats have none, IEEE floats about 8 %)",
+                    f"samples in the declared format, {declared}",
+                    f"write `sample_format: {likely}` into the survey spec (or `{declared}` when the header is right)",
+                )
+            )
+        elif facts.extreme > 0.01 * facts.nonzero and not spec.sample_format:
+            findings.append(
+                hold(
+                    "implausible-amplitudes",
+                    f"{scan.source.name}: {facts.extreme / facts.nonzero:.0%} of the samples that are not zero "
+                    "are beyond 1e20 or below 1e-20 in magnitude",
+                    "amplitudes of one order; such a spread means another sample format or byte order",
+                    f"write the true `sample_format` into the survey spec (`{declared}` when it is right)",
+                )
+            )
+        if facts.inexact:
+            notes.append(f"{facts.inexact} {declared} samples were rounded to float32")
+    low = min(scan.facts.minimum for scan in traces.scans)
+    high = max(scan.facts.maximum for scan in traces.scans)
+    if low == high != 0:
+        findings.append(
+            hold("constant-amplitude", f"every sample is {low:g}", "amplitudes that vary", "upload real data")
+        )
+    return findings, notes
+
+
+def scaled(values: npt.NDArray[np.int64], scalar: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:
+    """Header values times their SEG-Y scalar: positive multiplies, negative divides, 0 means 1. Per trace."""
+    divisor = np.where(scalar < 0, -scalar, 1)
+    factor = np.where(scalar > 0, scalar, 1)
+    return values * factor / divisor
+
+
+def _most_common(values: npt.NDArray[np.generic]) -> float:
+    unique, counts = np.unique(values, return_counts=True)
+    return float(unique[counts.argmax()])
