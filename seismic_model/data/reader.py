@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Generator
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -29,10 +29,11 @@ class MicroBatch:
     values_BIXZ: FloatArray  # normalised amplitudes, 0 where not live
     live_BIXZ: BoolArray
     crops: list[CropSpec]
+    waited: float = 0.0  # seconds that the caller waited for it
 
 
 class CropReader:
-    """Iterates over the micro-batches of one rank, in order, from one step to another.
+    """The micro-batches of one rank, in order, from one step to another.
 
     Args:
         lake: holds the data set's surveys.
@@ -42,21 +43,18 @@ class CropReader:
         inlines: the part of each crop that the rank's tokens lie in (``TokenLayout.inline_slab``); may be empty.
         steps: first and one past the last step to read.
 
-    Attributes:
-        waited: seconds so far that the caller waited for data.
-
     Raises ``DatasetError`` or ``VolumeError`` when a survey is not what was frozen.
     """
 
     def __init__(self, lake: Lake, dataset: Dataset, seed: int, plan: BatchPlan, inlines: slice, steps: range) -> None:
-        self.waited = 0.0
         self._plan, self._inlines, self._steps = plan, inlines, steps
         self._window = dataset.window
         self._chunk_pool = ThreadPoolExecutor(_FETCH_THREADS, thread_name_prefix="chunks")
         self._volumes = _open_volumes(lake, dataset, self._chunk_pool)
         self._sampler = _sampler(dataset, seed, self._volumes)
 
-    def __iter__(self) -> Iterator[MicroBatch]:
+    def stream(self) -> Generator[MicroBatch, None, None]:
+        """The micro-batches; can be had once. Raises ``VolumeError`` for a chunk that is lost or changed."""
         turns = ((step, micro) for step in self._steps for micro in range(self._plan.accumulation))
         pending: deque[Future[MicroBatch]] = deque()
         with ThreadPoolExecutor(_AHEAD, thread_name_prefix="crops") as crop_pool, self._chunk_pool:
@@ -64,18 +62,11 @@ class CropReader:
                 for turn in turns:
                     pending.append(crop_pool.submit(self._load, *turn))
                     if len(pending) > _AHEAD:
-                        yield self._wait(pending.popleft())
+                        yield _waited_for(pending.popleft())
                 while pending:
-                    yield self._wait(pending.popleft())
+                    yield _waited_for(pending.popleft())
             finally:
                 crop_pool.shutdown(cancel_futures=True)
-
-    def _wait(self, batch: Future[MicroBatch]) -> MicroBatch:
-        began = time.perf_counter()
-        try:
-            return batch.result()
-        finally:
-            self.waited += time.perf_counter() - began
 
     def _load(self, step: int, micro_batch: int) -> MicroBatch:
         crops = [self._sampler.crop(index) for index in self._plan.indices(step, micro_batch)]
@@ -105,6 +96,11 @@ def _sampler(dataset: Dataset, seed: int, volumes: dict[int, SurveyVolume]) -> C
         origins[position] = train_origins(held_out_IX, volume.live_IX, dataset.window)
         depths[position] = volume.manifest.shape[2] - dataset.window[2] + 1
     return CropSampler(seed, [entry.weight for entry in dataset.surveys], origins, depths)
+
+
+def _waited_for(batch: Future[MicroBatch]) -> MicroBatch:
+    began = time.perf_counter()
+    return replace(batch.result(), waited=time.perf_counter() - began)
 
 
 def _slab(origin: Triple, window: Triple, inlines: slice) -> tuple[int, int, int, int, int, int]:

@@ -62,11 +62,15 @@ class CropSampler:
         return CropSpec(survey, (inline, crossline, _below(self._depths[survey], words[2])), index)
 
 
+class BatchError(ValueError):
+    """A batch cannot be dealt out evenly."""
+
+
 @dataclass(frozen=True)
 class BatchPlan:
     """How the crops of a step are dealt out to data-parallel ranks and micro-batches.
 
-    Raises ``ValueError`` when ``batch`` cannot be dealt out evenly.
+    Raises ``BatchError``.
     """
 
     batch: int  # crops in a step
@@ -76,7 +80,7 @@ class BatchPlan:
 
     def __post_init__(self) -> None:
         if self.batch % (self.accumulation * self.dp):
-            raise ValueError(
+            raise BatchError(
                 f"batch {self.batch} cannot be dealt out to {self.accumulation} micro-batches of {self.dp} "
                 f"data-parallel ranks; expected a multiple of {self.accumulation * self.dp}"
             )

@@ -33,7 +33,7 @@ def dataset(lake: Lake) -> Dataset:
 
 
 def read(lake: Lake, dataset: Dataset, plan: BatchPlan, inlines: slice = slice(0, WINDOW[0])) -> list[MicroBatch]:
-    return list(CropReader(lake, dataset, 0, plan, inlines, STEPS))
+    return list(CropReader(lake, dataset, 0, plan, inlines, STEPS).stream())
 
 
 def test_crops_hold_the_published_samples_and_no_held_out_trace(lake: Lake, dataset: Dataset) -> None:
@@ -81,7 +81,7 @@ def test_a_lost_chunk_stops_the_reader_and_is_named(lake: Lake, dataset: Dataset
 
 def test_a_reader_left_early_leaves_no_thread(lake: Lake, dataset: Dataset) -> None:
     before = threading.active_count()
-    reader = iter(CropReader(lake, dataset, 0, BatchPlan(4, 1, 1, 0), slice(0, WINDOW[0]), range(10_000)))
+    reader = CropReader(lake, dataset, 0, BatchPlan(4, 1, 1, 0), slice(0, WINDOW[0]), range(10_000)).stream()
     next(reader)
     reader.close()
     assert threading.active_count() == before

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from seismic_model.data.sampling import BatchPlan, CropSampler
+from seismic_model.data.sampling import BatchError, BatchPlan, CropSampler
 
 RNG = np.random.default_rng(3)
 ORIGINS = [RNG.random((9, 7)) < 0.4, np.zeros((0, 0), dtype=bool), RNG.random((3, 4)) < 0.8]
@@ -72,5 +72,5 @@ def test_every_crop_of_a_step_is_dealt_out_once(accumulation: int, dp: int, size
 
 
 def test_a_batch_that_cannot_be_dealt_out_is_refused() -> None:
-    with pytest.raises(ValueError, match=r"batch 10 cannot be dealt out.*expected a multiple of 4"):
+    with pytest.raises(BatchError, match=r"batch 10 cannot be dealt out.*expected a multiple of 4"):
         BatchPlan(batch=10, accumulation=2, dp=2, dp_rank=0)

@@ -1,0 +1,93 @@
+"""Train one model; torchrun starts this.
+
+    torchrun --nproc-per-node=2 -m seismic_model.train --config s3://LAKE/runs/RUN/config.json
+
+The config (``seismic_model.config.RunConfig``) says everything; the world is dp x cp processes, cp from the config.
+The run goes on from its newest committed checkpoint, so the same command again is how to resume it, after kill -9
+too. SIGTERM saves first: torchrun passes it on and waits 30 seconds.
+
+Exit codes: 0 the run is finished, or SIGTERM stopped it with all saved (its newest checkpoint says which);
+2 the config or the data set it names is unusable, and nothing was started; 1 anything else.
+Under torchrun each process's code is in the log, and torchrun itself exits with 1 when one is not 0.
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import os
+import sys
+
+from obstore.exceptions import BaseError
+from pydantic import ValidationError
+
+from ingestion.lake import Lake, LakeError, split_uri
+from seismic_model.config import RunConfig
+from seismic_model.data.dataset import Dataset, DatasetError, load_dataset
+
+logger = logging.getLogger(__name__)
+
+
+class ConfigError(Exception):
+    """The run cannot be started as configured; the message says what to change."""
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Train as one of the processes that torchrun started; the exit code."""
+    parser = argparse.ArgumentParser(prog="python -m seismic_model.train", description="Train one model.")
+    parser.add_argument("--config", required=True, metavar="URI", help="a RunConfig: path, file:// or s3:// URI")
+    uri = parser.parse_args(arguments).config
+    rank = os.environ.get("RANK", "0")
+    logging.basicConfig(format=f"%(asctime)s [rank {rank}] %(message)s", level=logging.INFO)
+    try:
+        config = read_config(uri)
+        lake = Lake(config.lake)
+        dataset = load_dataset(lake, config.dataset, config.dataset_sha256)
+        if dataset.window != config.window:
+            raise ConfigError(f"window is {config.window}, but {config.dataset} was frozen for {dataset.window}")
+    except (ConfigError, DatasetError, LakeError, BaseError) as error:
+        logger.error("%s", error)
+        return 2
+    return _train(config, lake, dataset)
+
+
+def read_config(uri: str) -> RunConfig:
+    """The config at ``uri``. Raises ``ConfigError`` with each fault and its place, and ``LakeError``."""
+    lake, key = split_uri(uri)
+    try:
+        return RunConfig.model_validate_json(lake.read(key))
+    except FileNotFoundError as error:
+        raise ConfigError(f"there is no config at {uri}; expected the JSON of a RunConfig") from error
+    except ValidationError as error:
+        faults = "\n".join(f"  {'.'.join(map(str, e['loc'])) or 'config'}: {e['msg']}" for e in error.errors())
+        raise ConfigError(f"the config at {uri} has {error.error_count()} fault(s):\n{faults}") from error
+
+
+def _train(config: RunConfig, lake: Lake, dataset: Dataset) -> int:
+    # torch takes seconds, which a wrong config need not cost
+    from seismic_model.data.sampling import BatchError
+    from seismic_model.data.store import VolumeError
+    from seismic_model.parallel.mesh import MeshError, open_mesh
+    from seismic_model.training.checkpoint import CheckpointError, latest
+    from seismic_model.training.loop import TrainingError, train
+
+    logging.getLogger("DeepSpeed").setLevel(logging.WARNING)
+    try:
+        newest = latest(lake, config.run)
+        if newest and newest.step >= config.steps:
+            logger.info("run %s is finished: its checkpoint at step %d is the last", config.run, newest.step)
+            return 0
+        with open_mesh(config.cp) as mesh:
+            outcome = train(config, lake, dataset, mesh)
+        logger.info("run %s %s", config.run, outcome)
+    except (MeshError, BatchError) as error:
+        logger.error("%s", error)
+        return 2
+    except (TrainingError, CheckpointError, DatasetError, VolumeError, BaseError) as error:
+        logger.error("%s", error)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,136 @@
+"""The training loop: read a batch, add up gradients, step, measure, save."""
+
+from __future__ import annotations
+
+import logging
+import math
+import signal
+from collections.abc import Iterator
+from contextlib import ExitStack, closing, contextmanager
+from threading import Event
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from ingestion.lake import Lake
+from seismic_model.config import RunConfig
+from seismic_model.data.dataset import Dataset
+from seismic_model.data.reader import CropReader
+from seismic_model.data.sampling import BatchPlan
+from seismic_model.model.mae import MaskedAutoencoder
+from seismic_model.model.masking import Shard, TokenLayout
+from seismic_model.parallel import strategies
+from seismic_model.parallel.mesh import Mesh
+from seismic_model.parallel.ring_attention import attention_over
+from seismic_model.parallel.strategies import Strategy
+from seismic_model.training import checkpoint
+from seismic_model.training.reporting import Reporter
+from seismic_model.training.resume import restore
+from seismic_model.training.tally import StepTally
+from seismic_model.training.tokens import TokenBatch, tokens_of
+
+MAX_SKIPPED = 10  # batches without finite gradients before a run gives up
+
+logger = logging.getLogger(__name__)
+
+
+class TrainingError(Exception):
+    """Training cannot go on; the message says why."""
+
+
+def train(config: RunConfig, lake: Lake, dataset: Dataset, mesh: Mesh) -> Literal["finished", "stopped"]:
+    """Train to ``config.steps``, going on from the newest checkpoint. Collective over all processes.
+
+    Returns "stopped" when SIGTERM reached any process first; all that was done is then saved.
+
+    Raises ``TrainingError``, ``CheckpointError``, ``DatasetError`` or ``VolumeError``.
+    """
+    layout = TokenLayout(config.window, config.model.patch)
+    shard = Shard.of(layout, config.keep_ratio, config.seed, mesh.cp_rank, mesh.cp)
+    plan = BatchPlan(config.batch, config.accumulation, mesh.dp, mesh.dp_rank)
+    attention = attention_over(mesh)
+    strategy = strategies.build(MaskedAutoencoder(config.model, config.seed), config, mesh)
+    done = saved = restore(lake, config, strategy)
+    skipped = 0
+    with ExitStack() as stack:
+        sigterm = stack.enter_context(_sigterm_noted())
+        reporter = stack.enter_context(Reporter(config, lake, done)) if mesh.rank == 0 else None
+        reader = CropReader(
+            lake, dataset, config.seed, plan, layout.inline_slab(shard.tokens), range(done, config.steps)
+        )
+        micro_batches = stack.enter_context(closing(reader.stream()))
+        while done < config.steps:
+            tally = StepTally(dataset, mesh)
+            voxels = [next(micro_batches) for _ in range(config.accumulation)]
+            batches = [tokens_of(each, config, shard) for each in voxels]
+            count, stop = _agree(batches, sigterm, mesh)
+            if stop:
+                break
+            for batch in (each.to(mesh.device) for each in batches):
+                result = strategy.model(batch.patches_BLP, batch.live_BLP, batch.visible_BK, shard, attention)
+                strategy.backward(result.loss_sum, count)
+                tally.add(batch, result)
+            rate = learning_rate(config, done)
+            norm = strategy.step(rate)  # applies nothing when the norm is not finite
+            done += 1
+            figures = tally.figures(config.batch * math.prod(config.window), sum(each.waited for each in voxels))
+            if not math.isfinite(norm):
+                skipped += 1
+                _note_skipped(config, done, skipped, norm, tally.doubtful_samples)
+            elif reporter:
+                reporter.step(
+                    {"step": done, **figures, "learning_rate": rate, "gradient_norm": norm, "skipped": skipped}
+                )
+            if done % config.checkpoint_every == 0 or done == config.steps:
+                _save(lake, config, mesh, strategy, done, reporter)
+                saved = done
+        if saved < done:
+            _save(lake, config, mesh, strategy, done, reporter)
+    return "finished" if done == config.steps else "stopped"
+
+
+def learning_rate(config: RunConfig, step: int) -> float:
+    """Of the step after ``step`` done ones: linear warm-up, then half a cosine down to the final rate."""
+    if step < config.warmup_steps:
+        return config.learning_rate * (step + 1) / config.warmup_steps
+    share = (step - config.warmup_steps) / max(1, config.steps - 1 - config.warmup_steps)
+    fall = config.learning_rate - config.final_learning_rate
+    return config.final_learning_rate + fall * (1 + math.cos(math.pi * share)) / 2
+
+
+def _agree(batches: list[TokenBatch], sigterm: Event, mesh: Mesh) -> tuple[Tensor, bool]:
+    """Voxels that the step's loss is taken over in all processes, and whether any of them is to stop."""
+    own = torch.stack([*(batch.count() for batch in batches), torch.tensor(int(sigterm.is_set()))])
+    everywhere = mesh.total(own)
+    return everywhere[:-1].sum(), bool(everywhere[-1])
+
+
+def _note_skipped(config: RunConfig, step: int, skipped: int, norm: float, doubtful_samples: list[int]) -> None:
+    """Log a batch that changed nothing. Raises ``TrainingError`` after too many."""
+    what = f"step {step} had a gradient norm of {norm} and was skipped"
+    if doubtful_samples:
+        what += f"; the loss was not finite with samples {doubtful_samples}"
+    logger.warning(what)
+    if skipped > MAX_SKIPPED:
+        raise TrainingError(
+            f"{what}. It is the {skipped}th of this run, at most {MAX_SKIPPED} are allowed: lower learning_rate "
+            f"(now {config.learning_rate:g}), or look at the surveys of these samples"
+        )
+
+
+def _save(lake: Lake, config: RunConfig, mesh: Mesh, strategy: Strategy, step: int, reporter: Reporter | None) -> None:
+    if reporter:
+        reporter.flush()  # first, so that a resumed run has the figures of every step before it
+    checkpoint.save(lake, config, mesh, strategy, step)
+
+
+@contextmanager
+def _sigterm_noted() -> Iterator[Event]:
+    """An event that SIGTERM sets, instead of ending the process."""
+    noted = Event()
+    before = signal.signal(signal.SIGTERM, lambda _number, _frame: noted.set())
+    try:
+        yield noted
+    finally:
+        signal.signal(signal.SIGTERM, before)

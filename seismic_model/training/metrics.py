@@ -1,0 +1,57 @@
+"""What a run measures at each step, as ``metrics.jsonl`` on the lake."""
+
+from __future__ import annotations
+
+import json
+import time
+from typing import Any
+
+from ingestion.lake import Lake
+from seismic_model.config import run_folder
+
+_FLUSH_SECONDS = 5.0
+_BYTES_PER_SECOND = 200_000  # at most, on average: object stores cannot append, so each flush writes everything
+
+
+class MetricsLog:
+    """Lines of one run, one JSON object a step; one process writes them.
+
+    Lines after ``done_steps`` are dropped: the run goes on from there and writes them anew.
+    """
+
+    def __init__(self, lake: Lake, run: str, done_steps: int) -> None:
+        self._lake = lake
+        self._key = f"{run_folder(run)}/metrics.jsonl"
+        known = read_metrics(lake, run)
+        self._lines = [json.dumps(entry) for entry in known if entry["step"] <= done_steps]
+        self._size = sum(map(len, self._lines))
+        self._due = time.monotonic()
+
+    def append(self, entry: dict[str, Any]) -> None:
+        """Add a step's line; it reaches the lake within seconds, or at the next ``flush``."""
+        line = json.dumps(entry, allow_nan=False)
+        self._lines.append(line)
+        self._size += len(line)
+        if time.monotonic() >= self._due:
+            self.flush()
+
+    def flush(self) -> None:
+        """Write all lines."""
+        self._lake.write(self._key, "".join(f"{line}\n" for line in self._lines).encode())
+        self._due = time.monotonic() + _FLUSH_SECONDS + self._size / _BYTES_PER_SECOND
+
+
+def read_metrics(lake: Lake, run: str) -> list[dict[str, Any]]:
+    """Entries of ``metrics.jsonl``, oldest first; none before the first step.
+
+    Fields: ``step`` (done, from 1), ``loss`` (mean squared error of hidden live voxels, normalised amplitudes),
+    ``survey_error`` (the same for each survey in the batch, without patch normalisation), ``learning_rate``,
+    ``gradient_norm`` (before clipping), ``seconds`` (of the step), ``voxels_per_second`` (of whole crops, all
+    processes), ``data_wait_share`` (of the step, mean over processes), ``skipped`` (batches so far whose
+    gradients were not finite), ``time`` (seconds since the epoch).
+    """
+    try:
+        stored = lake.read(f"{run_folder(run)}/metrics.jsonl")
+    except FileNotFoundError:
+        return []
+    return [json.loads(line) for line in stored.splitlines()]

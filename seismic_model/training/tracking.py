@@ -1,0 +1,113 @@
+"""The same figures in MLflow, when ``MLFLOW_TRACKING_URI`` is set.
+
+A thread of its own sends them: a slow or absent server costs training nothing but a warning.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import queue
+import threading
+from typing import TYPE_CHECKING, Any
+
+from seismic_model.config import RunConfig
+
+if TYPE_CHECKING:
+    from mlflow import MlflowClient
+
+EXPERIMENT = "seismic-vit-mae"
+RUN_TAG, LAKE_TAG = "sfm.run", "sfm.lake"  # by these a resumed run, or the registry, finds the MLflow run
+_BATCH = 200  # entries in one call
+_CLOSE_SECONDS = 60.0
+
+logger = logging.getLogger(__name__)
+
+
+class Tracker:
+    """Sends the metrics of one run to MLflow; a resumed run goes on in the same MLflow run."""
+
+    def __init__(self, config: RunConfig) -> None:
+        self._config = config
+        self._entries: queue.SimpleQueue[dict[str, Any] | None] = queue.SimpleQueue()
+        self._status = "FAILED"
+        self._thread: threading.Thread | None = None
+        if os.environ.get("MLFLOW_TRACKING_URI"):
+            self._thread = threading.Thread(target=self._work, name="mlflow", daemon=True)
+            self._thread.start()
+
+    def log(self, entry: dict[str, Any]) -> None:
+        """Hand over one step's metrics; returns at once."""
+        if self._thread:
+            self._entries.put(entry)
+
+    def close(self, status: str) -> None:
+        """Send what is left and give the MLflow run its status: FINISHED, KILLED or FAILED."""
+        self._status = status
+        if self._thread:
+            self._entries.put(None)
+            self._thread.join(_CLOSE_SECONDS)
+            if self._thread.is_alive():
+                logger.warning("MLflow did not take all metrics within %g s; metrics.jsonl has them", _CLOSE_SECONDS)
+
+    def _work(self) -> None:
+        try:
+            from mlflow import MlflowClient  # takes seconds
+
+            client = MlflowClient()
+            run_id = open_run(client, self._config)
+            while entries := self._take():
+                _send(client, run_id, entries)
+            client.set_terminated(run_id, self._status)
+        except Exception as error:  # whatever a tracking server does, training goes on
+            logger.warning("MLflow gets no more metrics of this run (metrics.jsonl has them): %s", error)
+
+    def _take(self) -> list[dict[str, Any]]:
+        """What has been handed over, waiting for the first; empty at the end."""
+        entries: list[dict[str, Any]] = []
+        while not entries or (len(entries) < _BATCH and not self._entries.empty()):
+            entry = self._entries.get()
+            if entry is None:
+                self._entries.put(None)
+                break
+            entries.append(entry)
+        return entries
+
+
+def find_run(client: MlflowClient, config: RunConfig) -> str | None:
+    """Id of the MLflow run of a training run, or None when it was never tracked."""
+    experiment = client.get_experiment_by_name(EXPERIMENT)
+    if experiment is None:
+        return None
+    tagged = client.search_runs([experiment.experiment_id], f"tags.`{RUN_TAG}` = '{config.run}'")
+    ids: list[str] = [run.info.run_id for run in tagged if run.data.tags.get(LAKE_TAG) == config.lake]
+    return ids[0] if ids else None
+
+
+def open_run(client: MlflowClient, config: RunConfig) -> str:
+    """Id of the MLflow run of a training run, made when it is not there yet."""
+    run_id = find_run(client, config)
+    if run_id is not None:
+        client.update_run(run_id, status="RUNNING")
+        return run_id
+    experiment = client.get_experiment_by_name(EXPERIMENT)
+    experiment_id = experiment.experiment_id if experiment else client.create_experiment(EXPERIMENT)
+    tags = {RUN_TAG: config.run, LAKE_TAG: config.lake}
+    run_id = str(client.create_run(experiment_id, run_name=config.run, tags=tags).info.run_id)
+    for name, value in config.model_dump(mode="json").items():
+        client.log_param(run_id, name, value)
+    return run_id
+
+
+def _send(client: MlflowClient, run_id: str, entries: list[dict[str, Any]]) -> None:
+    from mlflow.entities import Metric
+
+    client.log_batch(
+        run_id,
+        metrics=[
+            Metric(name, float(value), int(entry["time"] * 1000), entry["step"])
+            for entry in entries
+            for name, value in entry.items()
+            if name not in ("step", "time", "survey_error")
+        ],
+    )
