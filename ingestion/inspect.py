@@ -94,13 +94,14 @@ class Inspection:
             "sample": None if self.axis is None else self.axis.model_dump(),
             "geometry": None if self.geometry is None else self.geometry.model_dump(),
             "handedness": None if self.geometry is None else handedness(self.geometry),
-            "amplitude_range": self._amplitude_range(),
+            "amplitude_range": self.amplitude_range(),
             "findings": [finding.model_dump() for finding in self.findings],
             "notes": self.notes,
             "text_header": None if first is None else first.text.splitlines(),
         }
 
-    def _amplitude_range(self) -> list[float] | None:
+    def amplitude_range(self) -> list[float] | None:
+        """Smallest and largest finite sample; None when there is none."""
         if self.traces is None:
             return None
         facts = [s.facts for s in self.traces.scans]

@@ -15,7 +15,7 @@ from typing import Any
 from urllib.parse import quote, unquote
 
 import obstore
-from obstore.exceptions import AlreadyExistsError
+from obstore.exceptions import AlreadyExistsError, InvalidPathError
 from obstore.store import LocalStore, S3Store
 from zarr.storage import ObjectStore
 
@@ -55,7 +55,12 @@ class Lake:
         elif scheme in ("", "file"):
             root = Path(unquote(rest) if scheme else uri).absolute()
             self.uri = root.as_uri()
-            self.store = LocalStore(root, mkdir=True)
+            try:
+                self.store = LocalStore(root, mkdir=True)
+            except OSError as error:
+                raise LakeError(
+                    f"lake folder {str(root)!r} cannot be used: {error}; give one that can be written"
+                ) from error
         else:
             raise LakeError(f"lake URI {uri!r} has scheme {scheme!r}; expected s3:// or file://")
 
@@ -102,9 +107,15 @@ class Lake:
 
     def objects(self, prefix: str = "") -> Iterator[Entry]:
         """All objects below the folder ``prefix``, in no particular order."""
-        for batch in obstore.list(self.store, prefix=prefix.strip("/") or None):
-            for meta in batch:
-                yield _entry(meta)
+        try:
+            for batch in obstore.list(self.store, prefix=prefix.strip("/") or None):
+                for meta in batch:
+                    yield _entry(meta)
+        except InvalidPathError as error:
+            raise LakeError(
+                f"a name below {self.uri}/{prefix} holds a control character: {str(error).splitlines()[0]!a}; "
+                "rename or remove that file"
+            ) from error
 
     def folders(self, prefix: str = "") -> list[str]:
         """Names of the folders directly below the folder ``prefix``, sorted."""
@@ -135,6 +146,8 @@ def split_uri(uri: str) -> tuple[Lake, str]:
 
 
 def _checked(key: str) -> str:
+    if any(ord(c) < 32 or ord(c) == 127 for c in key):
+        raise LakeError(f"key {key!a} holds a control character; rename the file")
     if not key or key.startswith("/") or any(part in ("", ".", "..") for part in key.split("/")):
         raise LakeError(f"key {key!r} would leave its prefix; expected a relative path of plain names")
     return key

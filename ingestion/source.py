@@ -6,6 +6,8 @@ import hashlib
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import unquote
 
 from ingestion.lake import Lake, split_uri
 from ingestion.manifest import Finding
@@ -89,6 +91,13 @@ class Source:
 
 def open_source(uri: str) -> Source:
     """The file at ``uri`` (a path, ``file://`` or ``s3://``). Raises ``FileNotFoundError`` or ``LakeError``."""
+    if "://" not in uri or uri.startswith("file://"):
+        path = Path(unquote(uri.removeprefix("file://")) if uri.startswith("file://") else uri)
+        if path.is_dir() or not path.parent.is_dir():  # a lake would make the folder
+            raise FileNotFoundError(f"{uri} is no file")
     lake, key = split_uri(uri)
-    entry = lake.head(key)
+    try:
+        entry = lake.head(key)
+    except FileNotFoundError as error:
+        raise FileNotFoundError(f"{uri} does not exist") from error
     return Source(lake, key, uri, entry.size, entry.etag, entry.modified)
