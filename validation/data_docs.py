@@ -15,8 +15,14 @@ from validation.verdict import load_verdict
 
 FOLDER = "datadocs"
 
-_SCRIPT = re.compile(r"<script\b.*?</script>", re.DOTALL)
-_REMOTE = re.compile(r"<(link|img)\b[^>]*?(href|src)=\"https?://[^>]*>")
+_CUT = re.compile(
+    r"<script\b.*?</script>"  # the pages read well without
+    r"|<(?:link|img)\b[^>]*?(?:href|src)=\"https?://[^>]*>"
+    r"|url\('?https?://[^)]*\)"
+    r"|<p>[^<]*newsletter.*?</p>"
+    r"|\d{8}T\d{6}\.\d{6}Z",  # when a data frame was loaded: the same check gives the same page
+    re.DOTALL,
+)
 _STYLE = """<style>
 body{font:15px/1.5 system-ui,sans-serif;max-width:76rem;margin:1rem auto;padding:0 1rem;color:#1b2733}
 table{border-collapse:collapse;margin:.5rem 0}td,th{border:1px solid #ccd4db;padding:.3rem .6rem;text-align:left;
@@ -52,7 +58,7 @@ def data_docs(lake: Lake, folder: Path) -> Path:
 
 
 def _self_contained(page: str) -> str:
-    return _REMOTE.sub("", _SCRIPT.sub("", page)).replace("</head>", f"{_STYLE}</head>", 1)
+    return _CUT.sub("", page).replace("</head>", f"{_STYLE}</head>", 1)
 
 
 def _index(lake: Lake, pages: list[str]) -> str:

@@ -69,8 +69,10 @@ class Session:
         import great_expectations.expectations as gxe
 
         expectation = getattr(gxe, rule.expectation)
-        notes = f"{rule.code}: expected {rule.expected}."
-        return expectation(**rule.arguments, meta={"code": rule.code}, severity=_SEVERITY[rule.severity], notes=notes)
+        described = f"{rule.code}: {rule.expected}"
+        return expectation(
+            **rule.arguments, meta={"code": rule.code}, severity=_SEVERITY[rule.severity], description=described
+        )
 
 
 def run_name(manifest: Manifest) -> str:

@@ -119,7 +119,7 @@ def _live_map(axes: Axes, volume: PublishedVolume) -> None:
     outline = np.asarray(volume.manifest.geometry.polygon)
     outline = np.concatenate([outline, outline[:1]])
     thin = slice(None, None, max(1, len(i) // 40_000))
-    axes.scatter(easting[thin], northing[thin], s=1.5, c="0.4", linewidths=0, label="live traces")
+    axes.scatter(easting[thin], northing[thin], s=3, c="0.4", linewidths=0, label="live traces")
     axes.plot(outline[:, 0], outline[:, 1], color="tab:red", linewidth=1, label="outline")
     axes.plot(*volume.manifest.geometry.origin, "k+", markersize=9, label="first bin")
     axes.set_aspect("equal", adjustable="datalim")
@@ -127,7 +127,7 @@ def _live_map(axes: Axes, volume: PublishedVolume) -> None:
     axes.tick_params(labelsize=7)
     axes.set_xlabel(f"x ({volume.manifest.geometry.crs or 'CRS unknown'})")
     axes.set_ylabel("y")
-    axes.legend(loc="best", fontsize=7, markerscale=3)
+    axes.legend(loc="best", fontsize=7)
 
 
 def _png(draw: Callable[[Axes], None]) -> bytes:

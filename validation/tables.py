@@ -48,6 +48,8 @@ def headers(volume: PublishedVolume) -> pd.DataFrame:
     said = [_scaled(_field(header, byte), scalar) for byte in (spec.cdp_x_byte, spec.cdp_y_byte)]
     samples, interval = header["samples_per_trace"].astype(np.float64), header["sample_interval"] / 1000
     start = _scaled(header["delay_recording_time"], header["times_scalar"])
+    counted = live & (samples != 0)
+    usual = np.median(samples[counted]) if counted.any() else 0.0  # all may be wrong alike, which ingestion resolves
     return pd.DataFrame(
         {
             "inline": manifest.inline.values()[i],
@@ -56,7 +58,7 @@ def headers(volume: PublishedVolume) -> pd.DataFrame:
             "header_crossline": _field(header, spec.crossline_byte),
             "coordinate_error": np.hypot(said[0] - cdp[0], said[1] - cdp[1]),
             "live_trace_id": _where(live, header["trace_id_code"]),
-            "missing_samples": _where(live & (samples != 0), manifest.sample.count - samples),
+            "samples_from_usual": _where(counted, abs(samples - usual)),
             "interval_error": _where(
                 live & (interval != 0) & (spec.sample_interval is None), abs(interval - manifest.sample.step)
             ),
