@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 EXPERIMENT = "seismic-vit-mae"
 RUN_TAG, LAKE_TAG = "sfm.run", "sfm.lake"  # by these a resumed run, or the registry, finds the MLflow run
 _BATCH = 200  # entries in one call
-_CLOSE_SECONDS = 60.0
+_CLOSE_SECONDS = 20.0  # less than torchrun leaves after SIGTERM
 
 logger = logging.getLogger(__name__)
 

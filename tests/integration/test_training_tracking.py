@@ -1,0 +1,73 @@
+"""MLflow shows one run for one training run, resumed or not, and its absence stops nothing."""
+
+from __future__ import annotations
+
+import logging
+import os
+import time
+from pathlib import Path
+
+import pytest
+from mlflow import MlflowClient
+from planned import plan
+
+from ingestion.lake import Lake
+from seismic_model.config import RunConfig
+from seismic_model.training.tracking import Tracker, find_run
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> RunConfig:
+    return plan(Lake(str(tmp_path / "lake")))
+
+
+def entry(step: int) -> dict[str, object]:
+    return {"step": step, "time": time.time(), "loss": 1 / step, "survey_error": {"north": 0.5}, "skipped": 0}
+
+
+def track(config: RunConfig, steps: range, status: str) -> None:
+    tracker = Tracker(config)
+    for step in steps:
+        tracker.log(entry(step))
+    tracker.close(status)
+
+
+def test_a_resumed_run_goes_on_in_the_same_mlflow_run(
+    config: RunConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{tmp_path / 'mlflow.db'}")
+    client = MlflowClient()
+    track(config, range(1, 4), "KILLED")
+    first = find_run(client, config)
+    assert first is not None
+    assert client.get_run(first).info.status == "KILLED"
+    track(config, range(4, 451), "FINISHED")
+    assert find_run(client, config) == first
+    run = client.get_run(first)
+    assert run.info.status == "FINISHED"
+    assert run.data.params["learning_rate"] == "0.003"
+    history = client.get_metric_history(first, "loss")
+    assert [(each.step, each.value) for each in history] == [(step, 1 / step) for step in range(1, 451)]
+
+    elsewhere = config.model_copy(update={"lake": "s3://another"})
+    assert find_run(client, elsewhere) is None
+
+
+def test_an_absent_server_costs_a_warning_only(
+    config: RunConfig, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://127.0.0.1:9")
+    monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
+    with caplog.at_level(logging.WARNING):
+        track(config, range(1, 4), "FINISHED")
+    assert "MLflow gets no more metrics of this run (metrics.jsonl has them)" in caplog.text
+
+
+def test_without_a_tracking_uri_nothing_is_tracked(
+    config: RunConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+    monkeypatch.chdir(tmp_path)
+    before = set(os.listdir(tmp_path))
+    track(config, range(1, 4), "FINISHED")
+    assert set(os.listdir(tmp_path)) == before

@@ -1,0 +1,185 @@
+"""A checkpoint exists when its manifest does, holds what was saved, and is refused when anything in it changed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from planned import one_process, plan
+
+from ingestion.lake import Lake
+from seismic_model.config import RunConfig
+from seismic_model.model.mae import MaskedAutoencoder
+from seismic_model.parallel import strategies
+from seismic_model.parallel.mesh import Mesh
+from seismic_model.parallel.strategies import Strategy
+from seismic_model.training import checkpoint
+from seismic_model.training.checkpoint import CheckpointError, checkpoint_folder, weights_digest
+from seismic_model.training.resume import restore
+
+
+@pytest.fixture(scope="module")
+def mesh() -> Iterator[Mesh]:
+    with one_process() as mesh:
+        yield mesh
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> Lake:
+    return Lake(str(tmp_path))
+
+
+def build(config: RunConfig, mesh: Mesh, seed: int = 0) -> Strategy:
+    strategy = strategies.build(MaskedAutoencoder(config.model, seed), config, mesh)
+    generator = torch.Generator().manual_seed(seed)
+    states = {
+        name: strategies.ParameterState(*(torch.rand(p.shape, generator=generator) for _ in range(3)))
+        for name, p in strategy.parameters.items()
+    }
+    strategy.load(states, applied_steps=seed)
+    return strategy
+
+
+def test_what_is_saved_comes_back_to_the_last_bit(lake: Lake, mesh: Mesh) -> None:
+    config = plan(lake)
+    saved, loaded = build(config, mesh, seed=5), build(config, mesh, seed=6)
+    checkpoint.save(lake, config, mesh, saved, step=7)
+    assert restore(lake, config, loaded) == 7
+    assert loaded.applied_steps == 5
+    for (name, before), (again, after) in zip(saved.states(), loaded.states(), strict=True):
+        assert name == again
+        for part in ("weight", "exp_avg", "exp_avg_sq"):
+            assert torch.equal(getattr(before, part), getattr(after, part))
+    manifest = checkpoint.latest(lake, config.run)
+    assert manifest is not None
+    assert (manifest.step, manifest.samples, manifest.config) == (7, 28, config)
+    weights = checkpoint.load_weights(lake, config.run, 7)
+    assert weights_digest(weights) == manifest.weights_sha256
+    MaskedAutoencoder(config.model).load_state_dict(weights)
+
+
+def test_only_the_newest_are_kept_and_remains_of_killed_saves_go(lake: Lake, mesh: Mesh) -> None:
+    config = plan(lake, checkpoints_kept=2)
+    strategy = build(config, mesh)
+    remains = f"{checkpoint_folder(config.run, 3)}/model-00001-of-00008.safetensors"
+    lake.write(remains, b"half")
+    assert checkpoint.latest(lake, config.run) is None
+    for step in (1, 2, 3):
+        checkpoint.save(lake, config, mesh, strategy, step)
+    assert [manifest.step for manifest in checkpoint.committed(lake, config.run)] == [2, 3]
+    left = {entry.key.split("/")[3] for entry in lake.objects(f"runs/{config.run}/checkpoints")}
+    assert left == {"step-00000002", "step-00000003"}
+    assert not lake.exists(remains)
+
+
+def test_a_newer_folder_without_a_manifest_does_not_count(lake: Lake, mesh: Mesh) -> None:
+    config = plan(lake)
+    checkpoint.save(lake, config, mesh, build(config, mesh), step=1)
+    lake.write(f"{checkpoint_folder(config.run, 2)}/model-00001-of-00001.safetensors", b"half")
+    manifest = checkpoint.latest(lake, config.run)
+    assert manifest is not None
+    assert manifest.step == 1
+
+
+def test_a_step_committed_by_someone_else_is_not_overwritten(lake: Lake, mesh: Mesh) -> None:
+    config = plan(lake)
+    checkpoint.save(lake, config, mesh, build(config, mesh), step=1)
+    with pytest.raises(CheckpointError, match="two trainings share one run name"):
+        checkpoint.save(lake, config, mesh, build(config, mesh, seed=1), step=1)
+
+
+@pytest.mark.parametrize("file", ["model-00001-of-00001.safetensors", "optimizer-00001-of-00001.safetensors"])
+@pytest.mark.parametrize("damage", ["flip", "cut", "lose"])
+def test_a_damaged_shard_is_refused_and_named(lake: Lake, mesh: Mesh, file: str, damage: str) -> None:
+    config = plan(lake)
+    checkpoint.save(lake, config, mesh, build(config, mesh), step=1)
+    key = f"{checkpoint_folder(config.run, 1)}/{file}"
+    stored = lake.read(key)
+    if damage == "lose":
+        lake.delete([key])
+    else:
+        lake.write(key, stored[:-1] + bytes([stored[-1] ^ 1]) if damage == "flip" else stored[:-1])
+    with pytest.raises(CheckpointError, match=rf"{file} (has|is lost).*delete the manifest\.json beside it"):
+        restore(lake, config, build(config, mesh))
+
+
+def test_an_unreadable_manifest_is_refused(lake: Lake, mesh: Mesh) -> None:
+    config = plan(lake)
+    lake.write(f"{checkpoint_folder(config.run, 1)}/manifest.json", b"{}")
+    with pytest.raises(CheckpointError, match="is no checkpoint manifest of this version"):
+        restore(lake, config, build(config, mesh))
+
+
+def test_a_missing_step_is_refused_with_those_there_are(lake: Lake, mesh: Mesh) -> None:
+    config = plan(lake)
+    checkpoint.save(lake, config, mesh, build(config, mesh), step=1)
+    with pytest.raises(CheckpointError, match="no committed checkpoint at step 2; there are: 1"):
+        checkpoint.load_weights(lake, config.run, 2)
+
+
+def test_a_run_may_change_its_layout_but_not_what_it_trains(lake: Lake, mesh: Mesh) -> None:
+    config = plan(lake)
+    checkpoint.save(lake, config, mesh, build(config, mesh), step=1)
+    elsewhere = plan(lake, cp=2, accumulation=2, strategy="zero2", checkpoint_every=5)
+    assert restore(lake, elsewhere, build(config, mesh)) == 1
+    with pytest.raises(CheckpointError, match=r"learning_rate is 0\.5, was 0\.003.*a run name of its own"):
+        restore(lake, plan(lake, learning_rate=0.5), build(config, mesh))
+
+
+def test_a_run_starts_from_the_weights_it_names_and_no_others(lake: Lake, mesh: Mesh) -> None:
+    champion = plan(lake, "champion")
+    parent = build(champion, mesh, seed=3)
+    checkpoint.save(lake, champion, mesh, parent, step=4)
+    digest = checkpoint.committed(lake, "champion")[0].weights_sha256
+    init = {"origin": "weights", "run": "champion", "step": 4, "weights_sha256": digest}
+    child = build(plan(lake, "child"), mesh)
+    assert restore(lake, plan(lake, "child", init=init), child) == 0
+    assert child.applied_steps == 0
+    parents = dict(parent.states())
+    for name, state in child.states():
+        assert torch.equal(state.weight, parents[name].weight)
+        assert not state.exp_avg.any()
+        assert not state.exp_avg_sq.any()
+    with pytest.raises(CheckpointError, match="the config expects 000"):
+        restore(lake, plan(lake, "child", init=init | {"weights_sha256": "0" * 64}), child)
+
+
+def test_weights_of_another_model_are_refused(lake: Lake, mesh: Mesh) -> None:
+    small = plan(lake, "small")
+    checkpoint.save(lake, small, mesh, build(small, mesh), step=1)
+    digest = checkpoint.committed(lake, "small")[0].weights_sha256
+    wide = plan(
+        lake,
+        "wide",
+        model=small.model.model_copy(update={"width": 48}),
+        init={"origin": "weights", "run": "small", "step": 1, "weights_sha256": digest},
+    )
+    with pytest.raises(CheckpointError, match=r"run wide cannot start from these weights.*has shape"):
+        restore(lake, wide, build(wide, mesh))
+
+
+@given(st.lists(st.integers(1, 1000), min_size=1, max_size=30), st.integers(1, 9))
+def test_parameters_are_shared_out_whole_in_order_and_evenly(sizes: list[int], world: int) -> None:
+    owners = list(checkpoint._owners({str(n): size for n, size in enumerate(sizes)}, world).values())
+    assert owners == sorted(owners)
+    assert 0 <= owners[0] <= owners[-1] < world
+    for rank in range(world):
+        share = sum(size for size, owner in zip(sizes, owners, strict=True) if owner == rank)
+        assert share <= sum(sizes) / world + max(sizes)
+
+
+def test_the_digest_of_weights_sees_names_shapes_types_and_bytes_only() -> None:
+    weights = {"a": torch.arange(6.0).reshape(2, 3), "b": torch.ones(2)}
+    digest = weights_digest(weights)
+    assert weights_digest({"b": weights["b"].clone(), "a": weights["a"].T.contiguous().T}) == digest
+    for changed in (
+        {"a": weights["a"], "c": weights["b"]},
+        {"a": weights["a"].reshape(3, 2), "b": weights["b"]},
+        {"a": weights["a"], "b": weights["b"].double()},
+        {"a": weights["a"] + 1e-6, "b": weights["b"]},
+    ):
+        assert weights_digest(changed) != digest

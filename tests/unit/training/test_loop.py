@@ -1,0 +1,147 @@
+"""The loop of one process: its losses, bad batches, SIGTERM and the way back."""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+from collections.abc import Callable, Generator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from planned import one_process, plan
+
+from ingestion.lake import Lake
+from seismic_model.config import RunConfig
+from seismic_model.data.dataset import load_dataset
+from seismic_model.data.reader import CropReader, MicroBatch
+from seismic_model.training import checkpoint
+from seismic_model.training.loop import MAX_SKIPPED, TrainingError, train
+from seismic_model.training.metrics import read_metrics
+
+GOLDEN = [
+    1.4107284681,
+    1.2611076436,
+    1.2245832182,
+    1.1676647593,
+    1.1242792766,
+    1.2194375846,
+    1.1159552363,
+    1.1460313146,
+    1.1698200366,
+    1.060037818,
+    1.1280682521,
+    1.1457754894,
+]
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> Lake:
+    return Lake(str(tmp_path))
+
+
+def run(config: RunConfig) -> str:
+    lake = Lake(config.lake)
+    with one_process() as mesh:
+        return train(config, lake, load_dataset(lake, config.dataset, config.dataset_sha256), mesh)
+
+
+def final_weights(config: RunConfig) -> str:
+    manifest = checkpoint.latest(Lake(config.lake), config.run)
+    assert manifest is not None
+    assert manifest.step == config.steps
+    return manifest.weights_sha256
+
+
+def on_step(monkeypatch: pytest.MonkeyPatch, change: Callable[[MicroBatch], None]) -> None:
+    """Let ``change`` see each micro-batch just before the loop does."""
+    stream = CropReader.stream
+
+    def changed(reader: CropReader) -> Generator[MicroBatch, None, None]:
+        for batch in stream(reader):
+            change(batch)
+            yield batch
+
+    monkeypatch.setattr(CropReader, "stream", changed)
+
+
+def test_losses_are_those_of_earlier_versions(lake: Lake) -> None:
+    """Only a change that is meant to compute something else may change them."""
+    config = plan(lake, precision="float64")
+    assert run(config) == "finished"
+    entries = read_metrics(lake, config.run)
+    assert [entry["step"] for entry in entries] == list(range(1, 13))
+    assert [entry["loss"] for entry in entries] == pytest.approx(GOLDEN, rel=1e-9)
+    assert entries[-1]["loss"] < entries[0]["loss"]
+
+
+def test_accumulation_changes_nothing_but_rounding(lake: Lake) -> None:
+    for name, accumulation in (("whole", 1), ("parts", 4)):
+        run(plan(lake, name, accumulation=accumulation, precision="float64"))
+    whole, parts = ([entry["loss"] for entry in read_metrics(lake, name)] for name in ("whole", "parts"))
+    assert parts == pytest.approx(whole, rel=1e-9)
+
+
+def test_the_figures_of_a_step_say_what_they_should(lake: Lake) -> None:
+    config = plan(lake, steps=3)
+    run(config)
+    for entry in read_metrics(lake, config.run):
+        assert set(entry["survey_error"]) <= {"north", "south"}
+        low, high = min(entry["survey_error"].values()), max(entry["survey_error"].values())
+        assert low <= entry["loss"] * (1 + 1e-6)
+        assert high >= entry["loss"] * (1 - 1e-6)
+        assert entry["voxels_per_second"] * entry["seconds"] == pytest.approx(4 * 8 * 8 * 16)
+        assert 0 <= entry["data_wait_share"] <= 1
+        assert entry["gradient_norm"] > 0
+
+
+@pytest.mark.parametrize("step", [1, 5])
+def test_sigterm_saves_and_the_same_run_goes_on_to_the_same_weights(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch, step: int
+) -> None:
+    undisturbed, stopped = plan(lake, "undisturbed"), plan(lake, "stopped", checkpoint_every=100)
+    run(undisturbed)
+    with monkeypatch.context() as context:
+        on_step(context, lambda batch: os.kill(os.getpid(), signal.SIGTERM) if batch.step == step else None)
+        assert run(stopped) == "stopped"
+    assert [manifest.step for manifest in checkpoint.committed(lake, "stopped")] == [step]
+    assert run(stopped) == "finished"
+    assert final_weights(stopped) == final_weights(undisturbed)
+    first, second = ([entry["loss"] for entry in read_metrics(lake, name)] for name in ("undisturbed", "stopped"))
+    assert first == second
+
+
+def test_sigterm_right_after_a_checkpoint_saves_nothing_twice(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    config = plan(lake)
+    on_step(monkeypatch, lambda batch: os.kill(os.getpid(), signal.SIGTERM) if batch.step == 3 else None)
+    assert run(config) == "stopped"
+    assert [manifest.step for manifest in checkpoint.committed(lake, config.run)] == [3]
+
+
+def test_a_batch_without_finite_gradients_changes_nothing_and_is_named(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    config = plan(lake, steps=5, checkpoint_every=1, checkpoints_kept=5)
+    on_step(monkeypatch, lambda batch: poison(batch) if batch.step == 2 else None)
+    with caplog.at_level(logging.WARNING):
+        run(config)
+    assert "step 3 had a gradient norm of nan and was skipped" in caplog.text
+    assert "samples [8, 9, 10, 11]" in caplog.text
+    saved = checkpoint.committed(lake, config.run)
+    assert [manifest.applied_steps for manifest in saved] == [1, 2, 2, 3, 4]
+    assert saved[1].weights_sha256 == saved[2].weights_sha256 != saved[3].weights_sha256
+    entries = read_metrics(lake, config.run)
+    assert [entry["step"] for entry in entries] == [1, 2, 4, 5]
+    assert [entry["skipped"] for entry in entries] == [0, 0, 1, 1]
+
+
+def test_too_many_bad_batches_stop_the_run(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    config = plan(lake, steps=40)
+    on_step(monkeypatch, poison)
+    with pytest.raises(TrainingError, match=f"at most {MAX_SKIPPED} are allowed: lower learning_rate"):
+        run(config)
+
+
+def poison(batch: MicroBatch) -> None:
+    batch.values_BIXZ[np.nonzero(batch.live_BIXZ)] = np.nan

@@ -1,0 +1,88 @@
+"""Bad input to the training entry: a message that says what to do, exit code 2, nothing written."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from planned import one_process, plan
+
+from ingestion.lake import Lake
+from seismic_model import train
+from seismic_model.data.dataset import load_dataset
+from seismic_model.training import loop
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> Lake:
+    return Lake(str(tmp_path))
+
+
+def rewrite(at: Lake, changes: dict[str, Any]) -> str:
+    """The URI of a valid config after ``changes`` to its JSON; None removes a field."""
+    config = plan(at)
+    raw = {k: v for k, v in (json.loads(config.to_bytes()) | changes).items() if v is not None}
+    at.write(config.key, json.dumps(raw).encode())
+    return at.uri_of(config.key)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"steps": 0}, "steps: Input should be greater than 0"),
+        ({"stesp": 3}, "stesp: Extra inputs are not permitted"),
+        ({"dataset": None}, "dataset: Field required"),
+        ({"window": [8, 8, 10]}, "is not a multiple of patch"),
+        ({"strategy": "zero2", "precision": "float64"}, "float64 needs strategy 'ddp'"),
+        ({"init": {"origin": "weights"}}, "needs run, step and weights_sha256"),
+        ({"window": [8, 8, 8]}, r"window is (8, 8, 8), but datasets/2026-W48.json was frozen for (8, 8, 16)"),
+        ({"dataset": "datasets/2026-W01.json"}, "does not exist; freeze a data set first"),
+        ({"dataset_sha256": "0" * 64}, "it was changed after it was frozen"),
+        ({"lake": "ftp://x"}, "expected s3:// or file://"),
+    ],
+)
+def test_a_bad_config_is_refused_by_name(
+    lake: Lake, caplog: pytest.LogCaptureFixture, changes: dict[str, Any], message: str
+) -> None:
+    uri = rewrite(lake, changes)
+    before = sorted(entry.key for entry in lake.objects())
+    assert train.main(["--config", uri]) == 2
+    assert message in caplog.text
+    assert sorted(entry.key for entry in lake.objects()) == before
+
+
+def test_a_config_that_is_not_there_or_no_json_is_refused(lake: Lake, caplog: pytest.LogCaptureFixture) -> None:
+    assert train.main(["--config", lake.uri_of("runs/x/config.json")]) == 2
+    assert "there is no config at" in caplog.text
+    lake.write("runs/x/config.json", b"steps: 3")
+    assert train.main(["--config", lake.uri_of("runs/x/config.json")]) == 2
+    assert "Invalid JSON" in caplog.text
+
+
+def test_a_start_without_torchrun_is_explained(lake: Lake, caplog: pytest.LogCaptureFixture) -> None:
+    assert train.main(["--config", rewrite(lake, {})]) == 2
+    assert "start this program with torchrun" in caplog.text
+
+
+def test_processes_that_fit_neither_cp_nor_batch_are_refused(
+    lake: Lake, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in (("RANK", "0"), ("LOCAL_RANK", "0"), ("WORLD_SIZE", "1")):
+        monkeypatch.setenv(name, value)
+    assert train.main(["--config", rewrite(lake, {"cp": 2})]) == 2
+    assert "1 processes cannot form groups of cp=2" in caplog.text
+
+
+def test_a_finished_run_ends_at_once_and_a_damaged_one_with_1(lake: Lake, caplog: pytest.LogCaptureFixture) -> None:
+    config = plan(lake)
+    with one_process() as mesh:
+        loop.train(config, lake, load_dataset(lake, config.dataset), mesh)
+    before = {entry.key: entry.etag for entry in lake.objects()}
+    caplog.set_level("INFO")
+    assert train.main(["--config", lake.uri_of(config.key)]) == 0
+    assert "is finished: its checkpoint at step 12 is the last" in caplog.text
+    assert {entry.key: entry.etag for entry in lake.objects()} == before
+    lake.write("runs/first/checkpoints/step-00000012/manifest.json", b"{")
+    assert train.main(["--config", lake.uri_of(config.key)]) == 1
