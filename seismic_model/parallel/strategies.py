@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import os
+import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -212,6 +213,8 @@ def _import_deepspeed(device: torch.device) -> Any:
 
     # its shared-memory all-reduce is compiled at start: a minute, a C++ compiler, and flags that outlive a kill
     deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False
+    # it calls torch.distributed by names that newer torch renames
+    warnings.filterwarnings("ignore", category=FutureWarning, module=r"torch\.distributed")
     return deepspeed
 
 

@@ -96,7 +96,7 @@ def test_a_crop_without_live_voxels_has_no_loss_and_finite_gradients() -> None:
     net = model(patch_normalisation=True)
     result = net(patches, torch.zeros_like(live), visible(2), SHARD)
     result.loss_sum.backward()
-    assert (float(result.loss_sum), int(result.count)) == (0.0, 0)
+    assert (result.loss_sum.item(), result.count.item()) == (0.0, 0)
     assert all(float(p.grad.abs().max()) == 0 for p in net.parameters())
 
 
@@ -143,14 +143,14 @@ def test_the_model_learns_a_plane_wave_in_amplitude_space(patch_normalisation: b
     live, seen = torch.ones_like(patches, dtype=torch.bool), visible(10)
     net = MaskedAutoencoder(config(patch_normalisation=patch_normalisation), seed=0)
     optimiser = torch.optim.AdamW(net.parameters(), lr=1e-2)
-    for _ in range(130):
+    for _ in range(200):
         result = net(patches, live, seen, SHARD)
         optimiser.zero_grad()
         (result.loss_sum / result.count).backward()
         optimiser.step()
     scored = hidden_live(live, seen)
     error = (result.prediction_BLP - patches)[scored].square().mean() / patches[scored].square().mean()
-    assert float(error) < 0.2
+    assert error.item() < 0.2
 
 
 def test_weights_come_from_the_seed_alone() -> None:
@@ -172,7 +172,7 @@ def test_every_precision_trains_and_sums_in_float32_or_better(dtype: torch.dtype
     assert result.loss_sum.dtype == torch.promote_types(dtype, torch.float32)
     assert all(p.grad.dtype == dtype and p.grad.isfinite().all() for p in net.parameters())
     accurate = model(patch_normalisation=True)(patches, live, visible(2), SHARD)
-    assert float(result.loss_sum) == pytest.approx(float(accurate.loss_sum), rel=0.02)
+    assert result.loss_sum.item() == pytest.approx(accurate.loss_sum.item(), rel=0.02)
 
 
 def test_a_rank_without_tokens_still_gives_gradients() -> None:

@@ -64,6 +64,13 @@ def test_every_neighbourhood_keeps_its_share() -> None:
     assert set(np.bincount(ids // 16, minlength=32).tolist()) == {4}
 
 
+def test_the_largest_remainder_gets_what_is_left_over_and_ties_go_by_seed() -> None:
+    short_last = TokenLayout((24, 1, 1), (1, 1, 1))  # strata of 16 and 8: 4.8 and 2.4 of 7.2
+    equal = TokenLayout((32, 1, 1), (1, 1, 1))  # two of 16: 4.48 each of 8.96
+    assert {visible_counts(short_last, 0.3, seed, 2) for seed in range(20)} == {(5, 2)}
+    assert {visible_counts(equal, 0.28, seed, 2) for seed in range(20)} == {(5, 4), (4, 5)}
+
+
 def test_masks_change_with_seed_epoch_and_sample_and_favour_no_token() -> None:
     layout = TokenLayout((8, 8, 8), (2, 2, 2))
     all_tokens = range(layout.tokens)
