@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
 import time
 from pathlib import Path
 
@@ -68,6 +67,6 @@ def test_without_a_tracking_uri_nothing_is_tracked(
 ) -> None:
     monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
     monkeypatch.chdir(tmp_path)
-    before = set(os.listdir(tmp_path))
+    before = set(tmp_path.iterdir())
     track(config, range(1, 4), "FINISHED")
-    assert set(os.listdir(tmp_path)) == before
+    assert set(tmp_path.iterdir()) == before
