@@ -196,11 +196,15 @@ def outline(live_IX: npt.NDArray[np.bool_], fit: npt.NDArray[np.float64]) -> lis
 
 
 def _corners(ring: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-    """``ring`` without repeated points and without those on a straight line between their neighbours."""
-    ring = ring[(ring != np.roll(ring, 1, axis=0)).any(axis=1)] if len(ring) > 1 else ring
+    """``ring`` without repeated points and without those where it goes straight on."""
+    distinct = (ring != np.roll(ring, 1, axis=0)).any(axis=1)
+    if not distinct.any():
+        return ring[:1]
+    ring = ring[distinct]
     before, after = ring - np.roll(ring, 1, axis=0), np.roll(ring, -1, axis=0) - ring
     turns = before[:, 0] * after[:, 1] != before[:, 1] * after[:, 0]
-    return ring[turns] if np.count_nonzero(turns) >= 3 else ring
+    returns = (before * after).sum(axis=1) < 0  # the tip of a single row of traces
+    return ring[turns | returns]
 
 
 def _vector(step: npt.NDArray[np.float64]) -> str:

@@ -102,11 +102,10 @@ class Inspection:
 
     def amplitude_range(self) -> list[float] | None:
         """Smallest and largest finite sample; None when there is none."""
-        if self.traces is None:
+        if self.traces is None or not len(self.traces):
             return None
-        facts = [s.facts for s in self.traces.scans]
-        low, high = min(f.minimum for f in facts), max(f.maximum for f in facts)
-        return [low, high] if low <= high else None  # nothing finite
+        low, high = float(self.traces.lowest.min()), float(self.traces.highest.max())
+        return [low, high] if low <= high else None
 
 
 def inspect(sources: Sequence[Source], spec: SurveySpec, progress: Progress = lambda _: None) -> Inspection:
@@ -127,7 +126,7 @@ def inspect(sources: Sequence[Source], spec: SurveySpec, progress: Progress = la
     _add(found, findings, notes)
     found.axis, findings, notes = sample_axis(traces, found.state.live, spec)
     _add(found, findings, notes)
-    _add(found, *sample_findings(traces, spec))
+    _add(found, *sample_findings(traces, found.state.live, spec))
     found.grid, findings, notes = build_grid(traces, found.state, spec)
     _add(found, [_with_evidence(finding, found) for finding in findings], notes)
     if found.grid is not None:

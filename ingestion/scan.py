@@ -42,8 +42,6 @@ class SampleFacts:
     inexact: int = 0  # values that float32 rounds
     extreme: int = 0  # not zero, beyond 1e20 or below 1e-20 in magnitude
     nonzero: int = 0
-    minimum: float = np.inf
-    maximum: float = -np.inf
     evidence: FormatEvidence = field(default_factory=FormatEvidence)
 
 
@@ -58,6 +56,8 @@ class Scan:
     zero: npt.NDArray[np.bool_]  # all samples zero
     non_finite: npt.NDArray[np.int32]  # NaN or infinite samples
     checksums: npt.NDArray[np.uint64]  # of the decoded samples
+    lowest: npt.NDArray[np.float32]  # finite sample; infinite where there is none
+    highest: npt.NDArray[np.float32]
     facts: SampleFacts
 
 
@@ -71,6 +71,7 @@ def scan(source: Source, layout: Layout, spec: SurveySpec, progress: Progress = 
     zero = np.empty(layout.traces, np.bool_)
     non_finite = np.empty(layout.traces, np.int32)
     checksums = np.empty(layout.traces, np.uint64)
+    lowest, highest = np.empty((2, layout.traces), np.float32)
     facts = SampleFacts()
     stop = layout.data_start + layout.traces * layout.trace_bytes
     first = 0
@@ -81,11 +82,14 @@ def scan(source: Source, layout: Layout, spec: SurveySpec, progress: Progress = 
         headers[rows] = header_columns(raw, spec, layout.order)
         samples, overflow, inexact = decode(raw[:, TRACE_HEADER_BYTES:], layout.sample_format, layout.order)
         zero[rows] = ~samples.any(axis=1)
-        non_finite[rows] = samples.shape[1] - np.isfinite(samples).sum(axis=1)
+        finite = np.isfinite(samples)
+        non_finite[rows] = samples.shape[1] - finite.sum(axis=1)
+        lowest[rows] = samples.min(axis=1, where=finite, initial=np.inf)
+        highest[rows] = samples.max(axis=1, where=finite, initial=-np.inf)
         checksums[rows] = trace_checksums(samples)
         facts.overflow += overflow
         facts.inexact += inexact
-        _add_facts(facts, samples)
+        _add_facts(facts, np.abs(samples[finite]))
         if layout.sample_format in ("ibm", "ieee"):
             facts.evidence.add(raw[:, TRACE_HEADER_BYTES:], layout.order)
         first += len(raw)
@@ -93,7 +97,7 @@ def scan(source: Source, layout: Layout, spec: SurveySpec, progress: Progress = 
     for block in source.blocks(stop, source.size):
         digest.update(block)
     source.check_unchanged()
-    return Scan(source, layout, digest.hexdigest(), headers, zero, non_finite, checksums, facts)
+    return Scan(source, layout, digest.hexdigest(), headers, zero, non_finite, checksums, lowest, highest, facts)
 
 
 def traces_per_block(layout: Layout) -> int:
@@ -129,14 +133,6 @@ def header_columns(raw: npt.NDArray[np.uint8], spec: SurveySpec, order: Order) -
     return columns
 
 
-def _add_facts(facts: SampleFacts, samples: npt.NDArray[np.float32]) -> None:
-    magnitude = np.abs(samples)
-    finite = np.isfinite(magnitude)
-    nonzero = finite & (magnitude > 0)
-    count = int(np.count_nonzero(nonzero))
-    facts.nonzero += count
-    if count:
-        facts.extreme += int(np.count_nonzero(nonzero & ((magnitude > 1e20) | (magnitude < 1e-20))))
-    if finite.any():
-        facts.minimum = min(facts.minimum, float(np.min(samples, where=finite, initial=np.inf)))
-        facts.maximum = max(facts.maximum, float(np.max(samples, where=finite, initial=-np.inf)))
+def _add_facts(facts: SampleFacts, magnitude: npt.NDArray[np.float32]) -> None:
+    facts.nonzero += int(np.count_nonzero(magnitude))
+    facts.extreme += int(np.count_nonzero((magnitude > 1e20) | ((magnitude < 1e-20) & (magnitude > 0))))

@@ -112,7 +112,7 @@ class AmplitudeStatistics:
         for p in PERCENTILES:
             position = self._position(p, self.count)
             yield from (math.floor(position), math.ceil(position))
-        for p in (_TAIL, 50.0, 100.0 - _TAIL):
+        for p in (_TAIL, 50.0, 100.0 - _TAIL) if nonzero else ():
             position = self._position(p, nonzero)
             yield from (self._rank(math.floor(position)), self._rank(math.ceil(position)))
 

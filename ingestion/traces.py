@@ -25,6 +25,8 @@ class Traces:
     zero: npt.NDArray[np.bool_]
     non_finite: npt.NDArray[np.int32]
     checksums: npt.NDArray[np.uint64]
+    lowest: npt.NDArray[np.float32]
+    highest: npt.NDArray[np.float32]
 
     @classmethod
     def of(cls, scans: list[Scan]) -> Traces:
@@ -35,6 +37,8 @@ class Traces:
             np.concatenate([s.zero for s in scans]),
             np.concatenate([s.non_finite for s in scans]),
             np.concatenate([s.checksums for s in scans]),
+            np.concatenate([s.lowest for s in scans]),
+            np.concatenate([s.highest for s in scans]),
         )
 
     def __len__(self) -> int:

@@ -152,7 +152,7 @@ def _domain(traces: Traces, spec: SurveySpec) -> list[Finding]:
     ]
 
 
-def sample_findings(traces: Traces, spec: SurveySpec) -> tuple[list[Finding], list[str]]:
+def sample_findings(traces: Traces, live: npt.NDArray[np.bool_], spec: SurveySpec) -> tuple[list[Finding], list[str]]:
     """Samples that are of another format than declared, out of all proportion, constant, or rounded."""
     findings: list[Finding] = []
     notes: list[str] = []
@@ -183,12 +183,9 @@ def sample_findings(traces: Traces, spec: SurveySpec) -> tuple[list[Finding], li
             )
         if facts.inexact:
             notes.append(f"{facts.inexact} {declared} samples were rounded to float32")
-    low = min(scan.facts.minimum for scan in traces.scans)
-    high = max(scan.facts.maximum for scan in traces.scans)
-    if low == high != 0:
-        findings.append(
-            hold("constant-amplitude", f"every sample is {low:g}", "amplitudes that vary", "upload real data")
-        )
+    if live.any() and (low := float(traces.lowest[live].min())) == float(traces.highest[live].max()):
+        found = f"every sample of the live traces is {low:g}"
+        findings.append(hold("constant-amplitude", found, "amplitudes that vary", "upload real data"))
     return findings, notes
 
 

@@ -69,7 +69,9 @@ def verify_volume(
         samples = np.asarray(amplitude[tile.box], np.float32)
         live = grid.live_IX[tile.cells]
         if not np.isnan(samples[~live]).all():
-            raise VerificationError(f"{folder}: samples outside live traces in {tile.box}; expected NaN")
+            raise VerificationError(f"{folder}: samples outside live traces in {tile.box}; run the ingest again")
+        if not np.isfinite(samples[live]).all():
+            raise VerificationError(f"{folder}: samples of live traces are lost in {tile.box}; run the ingest again")
         lines = samples.reshape(-1, samples.shape[2])
         sums_IX[tile.cells] += trace_checksums(lines, tile.samples.start).reshape(live.shape)
         statistics.refine(samples[live].ravel())
