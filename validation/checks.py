@@ -26,7 +26,9 @@ def validate(lake: Lake, survey: str, digest: str) -> Verdict:
     published.
     """
     manifest = load_manifest(lake, survey, digest)
-    findings = _check(lake, manifest)
+    session = Session(load(), manifest)
+    findings = examine(lake, manifest, session)
+    publish_pages(lake, session)
     held = any(finding.severity == "hold" for finding in findings)
     verdict = Verdict(
         survey=survey,
@@ -43,18 +45,19 @@ def validate(lake: Lake, survey: str, digest: str) -> Verdict:
     return record_verdict(lake, verdict)
 
 
-def _check(lake: Lake, manifest: Manifest) -> list[Finding]:
-    session = Session(load(), manifest)
-    findings = session.check("objects", tables.objects(lake, manifest))
-    if not findings:  # arrays of a damaged store say nothing
-        volume = PublishedVolume(lake, manifest)
-        lines, amplitudes = tables.lines_and_amplitudes(volume)
-        findings += session.check("headers", tables.headers(volume))
-        findings += session.check("geometry", tables.geometry(volume))
-        findings += session.check("lines", lines)
-        findings += session.check("amplitudes", amplitudes)
-    publish_pages(lake, session)
-    return findings
+def examine(lake: Lake, manifest: Manifest, session: Session) -> list[Finding]:
+    """Findings on all tables of one published survey; nothing is written to the lake."""
+    damage = session.check("objects", tables.objects(lake, manifest))
+    if damage:  # arrays of a damaged store say nothing
+        return damage
+    volume = PublishedVolume(lake, manifest)
+    lines, amplitudes = tables.lines_and_amplitudes(volume)
+    return [
+        *session.check("headers", tables.headers(volume)),
+        *session.check("geometry", tables.geometry(volume)),
+        *session.check("lines", lines),
+        *session.check("amplitudes", amplitudes),
+    ]
 
 
 def _hold_back(lake: Lake, manifest: Manifest, findings: list[Finding]) -> None:
