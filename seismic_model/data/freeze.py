@@ -54,7 +54,8 @@ def freeze(
         surveys: train on these only; all that passed validation when None. Held-out surveys hold out their places
             in either case.
 
-    Raises ``NothingTrainableError``, and ``FreezeError`` for another policy or an unknown survey.
+    Raises ``NothingTrainableError``, ``FreezeError`` for another policy or an unknown survey, and ``VolumeError``
+    when a held-out survey is damaged, since the places that it holds out are then unknown.
     """
     key = dataset_key(dataset_label(week, surveys))
     if lake.exists(key):

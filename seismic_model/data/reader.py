@@ -81,11 +81,9 @@ class CropReader:
 def _open_volumes(lake: Lake, dataset: Dataset, pool: Executor) -> dict[int, SurveyVolume]:
     """Volumes of the surveys that train, by position in the data set."""
     cache = ChunkCache()
-    return {
-        position: SurveyVolume(lake, load_survey(lake, entry), cache, pool)
-        for position, entry in enumerate(dataset.surveys)
-        if entry.weight
-    }
+    training = {position: entry for position, entry in enumerate(dataset.surveys) if entry.weight}
+    volumes = pool.map(lambda entry: SurveyVolume(lake, load_survey(lake, entry), cache, pool), training.values())
+    return dict(zip(training, volumes, strict=True))
 
 
 def _sampler(dataset: Dataset, seed: int, volumes: dict[int, SurveyVolume]) -> CropSampler:

@@ -167,7 +167,12 @@ class SurveyVolume:
                 f"{self._lake.uri_of(path)} has {len(encoded)} bytes, the manifest says {expected}; "
                 "restore the object or publish the survey again"
             )
-        return np.frombuffer(self._decoder(encoded), dtype="<f4").reshape(self.manifest.volume.chunk_shape)
+        try:
+            return np.frombuffer(self._decoder(encoded), dtype="<f4").reshape(self.manifest.volume.chunk_shape)
+        except (RuntimeError, ValueError) as error:  # what numcodecs and NumPy make of damaged bytes
+            raise VolumeError(
+                f"{self._lake.uri_of(path)} cannot be decoded ({error}); restore the object or publish the survey again"
+            ) from error
 
     def _open(self, store: Any, variable: str, shape: tuple[int, ...]) -> zarr.Array[Any]:
         where = f"{self._lake.uri_of(self.manifest.folder)}/{self.manifest.volume.path}/{variable}"

@@ -84,6 +84,15 @@ def test_a_chunk_of_another_size_is_refused(lake: Lake) -> None:
         SurveyVolume(lake, manifest).read(0, 1, 0, 1, 0, 1)
 
 
+def test_a_chunk_with_damaged_bytes_is_refused(lake: Lake) -> None:
+    manifest = survey(lake)[0]
+    key = f"{manifest.folder}/volume.mdio/amplitude/c/0/0/0"
+    stored = lake.read(key)
+    lake.write(key, stored[:16] + bytes(len(stored) - 16))
+    with pytest.raises(VolumeError, match="amplitude/c/0/0/0 cannot be decoded"):
+        SurveyVolume(lake, manifest).read(0, 1, 0, 1, 0, 1)
+
+
 def test_a_trace_mask_that_contradicts_the_manifest_is_refused(lake: Lake) -> None:
     manifest = survey(lake)[0].model_copy(update={"live_traces": 5})
     with pytest.raises(VolumeError, match="live traces, the manifest 5"):
