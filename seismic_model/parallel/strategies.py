@@ -171,7 +171,7 @@ class Zero2(Strategy):
     def __init__(self, model: nn.Module, config: RunConfig, mesh: Mesh) -> None:
         super().__init__(mesh)
         self.parameters = dict(model.named_parameters())
-        deepspeed = _import_deepspeed(mesh.device)
+        deepspeed = import_deepspeed(mesh.device)
         deepspeed.init_distributed(dist_backend=dist.get_backend(), verbose=False)
         self.engine, self.zero, _, _ = deepspeed.initialize(
             model=model, optimizer=_adamw(self.parameters, config), config=_deepspeed_config(config)
@@ -207,8 +207,9 @@ class Zero2(Strategy):
         self.zero.update_lp_params()
 
 
-def _import_deepspeed(device: torch.device) -> Any:
-    os.environ.setdefault("DS_ACCELERATOR", device.type)  # it would look around and warn
+def import_deepspeed(device: torch.device) -> Any:
+    """DeepSpeed, set up for ``device`` before it looks for one itself."""
+    os.environ.setdefault("DS_ACCELERATOR", device.type)  # else it warns
     import deepspeed  # takes seconds, and only this strategy needs it
 
     # its shared-memory all-reduce is compiled at start: a minute, a C++ compiler, and flags that outlive a kill

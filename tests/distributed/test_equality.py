@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from equality_worker import CASES, SEED, Case, batch
+from equality_worker import CASES, MESHES, SEED, Case, batch
 from safetensors.torch import load_file
 from torch import Tensor
 
@@ -18,21 +18,20 @@ from seismic_model.model.mae import MaskedAutoencoder
 from seismic_model.model.masking import Shard
 
 WORKER = Path(__file__).parent / "equality_worker.py"
-MESHES = [(2, 1), (2, 2), (3, 3), (4, 2)]  # processes, cp
 TOLERANCE = {"ddp": 1e-10, "zero2": 1e-5}  # float64, float32
 
 
-def launch(processes: int, *arguments: str | Path) -> None:
-    """Run the worker under torchrun; its output is shown when it fails."""
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={processes}"]
+def work(what: str, folder: Path) -> Path:
+    """Let the worker do its part; its output is shown when it fails."""
     done = subprocess.run(
-        [*command, str(WORKER), *map(str, arguments)],
+        [sys.executable, str(WORKER), what, str(folder)],
         env={**os.environ, "OMP_NUM_THREADS": "1"},
         capture_output=True,
         text=True,
-        timeout=240,
+        timeout=280,
     )
     assert done.returncode == 0, done.stdout + done.stderr
+    return folder
 
 
 @dataclass(frozen=True)
@@ -56,18 +55,16 @@ def one_process(case: Case) -> Reference:
     return Reference(loss.item(), gradients, norm.item())
 
 
-@pytest.fixture(scope="module", params=MESHES, ids=lambda m: f"dp{m[0] // m[1]}-cp{m[1]}")
-def results(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    processes, cp = request.param
-    out = tmp_path_factory.mktemp("equality")
-    launch(processes, "equality", str(cp), out)
-    return out
+@pytest.fixture(scope="module")
+def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return work("equality", tmp_path_factory.mktemp("equality"))
 
 
+@pytest.mark.parametrize("mesh", [f"dp{processes // cp}-cp{cp}" for processes, cp in MESHES])
 @pytest.mark.parametrize("strategy", ["ddp", "zero2"])
 @pytest.mark.parametrize("case", CASES, ids=lambda c: c.name)
-def test_loss_and_gradients_are_those_of_one_process(results: Path, case: Case, strategy: str) -> None:
-    expected, found = one_process(case), load_file(results / f"{case.name}-{strategy}.safetensors")
+def test_loss_and_gradients_are_those_of_one_process(results: Path, mesh: str, case: Case, strategy: str) -> None:
+    expected, found = one_process(case), load_file(results / mesh / f"{case.name}-{strategy}.safetensors")
     tolerance = TOLERANCE[strategy]
     assert found["loss"].item() == pytest.approx(expected.loss, rel=tolerance)
     assert found["norm"].item() == pytest.approx(expected.norm, rel=tolerance)

@@ -6,26 +6,28 @@ from pathlib import Path
 
 import pytest
 import torch
+from equality_worker import KINDS
 from safetensors.torch import load_file
-from test_equality import launch
-
-KINDS = ["ddp-float64", "ddp-bfloat16", "zero2-float32", "zero2-bfloat16"]
+from test_equality import work
 
 
 @pytest.fixture(scope="module")
-def uninterrupted(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """States after each of four steps; a step with an infinite gradient in one rank came after the first."""
-    out = tmp_path_factory.mktemp("uninterrupted")
-    launch(2, "resume", ",".join(KINDS), out)
-    return out
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two runs of four steps, the second from the states after two of the first.
+
+    After the first step came one with an infinite gradient in one rank, which must change nothing.
+    """
+    return work("resume", tmp_path_factory.mktemp("resume"))
 
 
-@pytest.fixture(scope="module")
-def resumed(uninterrupted: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """States of new processes that began from those after two steps."""
-    out = tmp_path_factory.mktemp("resumed")
-    launch(2, "resume", ",".join(KINDS), out, uninterrupted)
-    return out
+@pytest.fixture
+def uninterrupted(folder: Path) -> Path:
+    return folder / "uninterrupted"
+
+
+@pytest.fixture
+def resumed(folder: Path) -> Path:
+    return folder / "resumed"
 
 
 @pytest.mark.parametrize("kind", KINDS)
