@@ -22,7 +22,7 @@ class EvaluationError(Exception):
 
 
 class Interval(Contract):
-    """95 % bootstrap interval over regions."""
+    """95 % bootstrap interval over regions; a single point when there is one region."""
 
     low: float
     high: float
@@ -42,7 +42,7 @@ class RegionScore(Contract):
 
     origin: Triple  # inline, crossline and sample index
     voxels: int = Field(gt=0)
-    traces: int = Field(gt=0)  # that have hidden samples to correlate
+    traces: int = Field(ge=0)  # whose hidden samples vary, so that they can be correlated
     energy: float = Field(gt=0)  # sum of squared amplitudes
     squared_error: dict[Method, float]
     correlation: dict[Method, float]  # mean over the region's traces
