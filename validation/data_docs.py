@@ -20,7 +20,8 @@ _CUT = re.compile(
     r"|<(?:link|img)\b[^>]*?(?:href|src)=\"https?://[^>]*>"
     r"|url\('?https?://[^)]*\)"
     r"|<p>[^<]*newsletter.*?</p>"
-    r"|\d{8}T\d{6}\.\d{6}Z",  # when a data frame was loaded: the same check gives the same page
+    r"|\d{8}T\d{6}\.\d{6}Z"  # when a data frame was loaded: the same check gives the same page
+    r"|(?<=collapse-body)-[0-9a-f-]{36}",
     re.DOTALL,
 )
 _STYLE = """<style>
