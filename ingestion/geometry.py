@@ -204,7 +204,8 @@ def _corners(ring: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
     before, after = ring - np.roll(ring, 1, axis=0), np.roll(ring, -1, axis=0) - ring
     turns = before[:, 0] * after[:, 1] != before[:, 1] * after[:, 0]
     returns = (before * after).sum(axis=1) < 0  # the tip of a single row of traces
-    return ring[turns | returns]
+    corners: npt.NDArray[np.int64] = ring[turns | returns]
+    return corners
 
 
 def _vector(step: npt.NDArray[np.float64]) -> str:

@@ -1,0 +1,122 @@
+"""The ``survey`` command: what it prints, what it says of bad input, and its exit status."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+from segy_bytes import draft
+
+from ingestion.cli import main
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "good.sgy").write_bytes(draft().to_bytes())
+    (tmp_path / "bad.sgy").write_bytes(draft().to_bytes()[:-3])
+    return tmp_path
+
+
+def survey(folder: Path, *arguments: str) -> Result:
+    return CliRunner().invoke(main, [argument.replace("@", str(folder)) for argument in arguments])
+
+
+def test_inspect_says_what_is_there_and_writes_nothing(folder: Path) -> None:
+    before = set(folder.iterdir())
+    result = survey(folder, "inspect", "@/good.sgy")
+    assert result.exit_code == 0
+    assert "6: 100 to 105 step 1 line" in result.stdout
+    assert "20: 0 to 76 step 4 ms" in result.stdout
+    facts = json.loads(survey(folder, "inspect", "@/good.sgy", "--json").stdout)
+    assert facts["would_be"] == "published"
+    assert facts["inline"] == {"first": 100, "step": 1, "count": 6, "unit": "line"}
+    assert facts["handedness"] == "right"
+    assert set(folder.iterdir()) == before
+
+
+def test_inspect_of_what_would_be_held_back(folder: Path) -> None:
+    result = survey(folder, "inspect", "@/bad.sgy")
+    assert result.exit_code == 1
+    assert "HELD BACK: truncated" in result.stdout
+    assert "upload the whole file" in result.stdout
+    facts = json.loads(survey(folder, "inspect", "@/bad.sgy", "--json").stdout)
+    assert [finding["code"] for finding in facts["findings"]] == ["truncated"]
+
+
+def test_ingest_list_and_show(folder: Path) -> None:
+    assert "good: published" in survey(folder, "ingest", "@/good.sgy", "--lake", "@/lake").stdout
+    again = survey(folder, "ingest", "@/good.sgy", "--lake", "@/lake", "--json")
+    assert (again.exit_code, json.loads(again.stdout)["status"]) == (0, "unchanged")
+    held = survey(folder, "ingest", "@/bad.sgy", "--lake", "@/lake")
+    assert held.exit_code == 1
+    assert "report.html" in held.stdout
+    listed = survey(folder, "list", "--lake", "@/lake").stdout
+    assert "6 × 7 × 20" in listed
+    assert "held back: truncated" in listed
+    rows = json.loads(survey(folder, "list", "--lake", "@/lake", "--json").stdout)
+    assert [row["survey"] for row in rows["published"]] == ["good"]
+    assert [report["survey"] for report in rows["held"]] == ["bad"]
+    assert "scale" in survey(folder, "show", "good", "--lake", "@/lake").stdout
+    assert "truncated" in survey(folder, "show", "bad", "--lake", "@/lake").stdout
+    assert (
+        json.loads(survey(folder, "show", "good", "--lake", "@/lake", "--json").stdout)["manifest"]["survey"] == "good"
+    )
+
+
+def test_the_spec_beside_the_file_is_used_and_said(folder: Path) -> None:
+    (folder / "good.yaml").write_text("domain: depth\nname: In depth\n")
+    result = survey(folder, "inspect", "@/good.sgy")
+    assert "good.yaml" in result.stderr
+    assert "step 4 m" in result.stdout
+    (folder / "other.yaml").write_text("sample_interval: 2")
+    assert "step 2 ms" in survey(folder, "inspect", "@/good.sgy", "--spec", "@/other.yaml").stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["inspect", "@/nothing.sgy"], "does not exist"),
+        (["inspect", "@/no/folder/a.sgy"], "is no file"),
+        (["inspect", "@"], "is no file"),
+        (["inspect", "@/good.sgy", "--spec", "@/nothing.yaml"], "does not exist"),
+        (["inspect", "@/good.sgy", "--spec", "@/wrong.yaml"], "Known fields"),
+        (["inspect", "@/good.sgy", "--spec", "@/good.sgy"], "not readable as YAML"),
+        (["inspect", "@/good.sgy", "--spec", "@/listing.yaml"], "not among the files"),
+        (["ingest", "@/nothing.sgy", "--lake", "@/lake"], "does not exist"),
+        (["ingest", "@/good.sgy", "--lake", "gs://bucket"], "expected s3:// or file://"),
+        (["ingest", "@/good.sgy", "--lake", "s3://"], "names no bucket"),
+        (["ingest", "@/good.sgy", "--lake", "/proc/nothing"], "give one that can be written"),
+        (["ingest", "@/good.sgy", "--lake", "@/bad.sgy"], "give one that can be written"),
+        (["ingest", "@/good.sgy"], "--lake"),
+        (["list", "--lake", "@/nolake"], "no folder"),
+        (["show", "nothing", "--lake", "@"], "survey list"),
+        (["unknown"], "No such command"),
+    ],
+)
+def test_bad_input_gets_a_message_and_leaves_nothing(folder: Path, arguments: list[str], said: str) -> None:
+    (folder / "wrong.yaml").write_text("inlin_byte: 9")
+    (folder / "listing.yaml").write_text("files: [a.sgy]")
+    before = set(folder.iterdir())
+    result = survey(folder, *arguments)
+    assert result.exit_code in (1, 2)
+    assert said in result.stderr.replace("\n", " ")
+    assert "Traceback" not in result.stderr
+    assert isinstance(result.exception, SystemExit)
+    assert set(folder.iterdir()) == before
+
+
+def test_no_file_moves_the_terminal(folder: Path) -> None:
+    (folder / "\x1b[31mred.sgy").write_bytes(b"x")
+    (folder / "good.sgy").write_bytes(draft(ascii_text=True, text="C 1 PSDM \x1b]0;owned\x07 IN DEPTH").to_bytes())
+    for arguments in (["inspect", "@/\x1b[31mred.sgy"], ["inspect", "@/good.sgy"], ["show", "\x1b[2J", "--lake", "@"]):
+        result = survey(folder, *arguments)
+        assert result.exit_code == 1
+        assert "\x1b" not in result.stdout + result.stderr
+
+
+def test_help_teaches(folder: Path) -> None:
+    assert "survey ingest NAME.sgy --lake" in survey(folder, "--help").stdout
+    for command in ("inspect", "ingest", "list", "show"):
+        assert survey(folder, command, "--help").exit_code == 0
