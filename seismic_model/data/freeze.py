@@ -63,7 +63,7 @@ def freeze(
     _check_policy(lake, policy)
     previous = _last_before(lake, week)
     newest, excluded = _passed_versions(lake)
-    chosen = _choose(newest, surveys)
+    chosen = _choose(newest, excluded, surveys)
     cells = _held_out_cells(lake, newest, policy, previous)
     measured = []
     for manifest in chosen:
@@ -135,12 +135,14 @@ def _not_passed(lake: Lake, manifest: Manifest) -> str | None:
     return f"validation held it back: {', '.join(codes)}"
 
 
-def _choose(newest: list[Manifest], surveys: Collection[str] | None) -> list[Manifest]:
+def _choose(newest: list[Manifest], excluded: list[Excluded], surveys: Collection[str] | None) -> list[Manifest]:
     if surveys is None:
         return newest
     known = [manifest.survey for manifest in newest]
-    if unknown := sorted(set(surveys) - set(known)):
-        raise FreezeError(f"no passed survey is called {', '.join(unknown)}; there are: {', '.join(known) or 'none'}")
+    reasons = {left_out.survey: left_out.reason for left_out in excluded}
+    if missing := sorted(set(surveys) - set(known)):
+        listed = "; ".join(f"{survey} ({reasons.get(survey, 'not published')})" for survey in missing)
+        raise FreezeError(f"cannot train on {listed}; surveys that passed are: {', '.join(known) or 'none'}")
     return [manifest for manifest in newest if manifest.survey in surveys]
 
 

@@ -116,9 +116,11 @@ def test_nothing_trainable_gives_every_reason_and_leaves_nothing(tmp_path: Path)
     assert not list(lake.objects("datasets"))
 
 
-def test_an_unknown_survey_is_refused_with_those_there_are(shelf: Lake) -> None:
-    with pytest.raises(FreezeError, match="no passed survey is called nroth; there are: north, south"):
-        freeze(shelf, "2026-W48", WINDOW, SPLIT, ["nroth", "south"])
+def test_a_chosen_survey_that_cannot_be_had_is_refused_with_the_reason(shelf: Lake) -> None:
+    publish(shelf, "sick", noise((24, 24, 16)), status="held")
+    message = r"cannot train on nroth \(not published\); sick \(validation held it back.*passed are: north, south"
+    with pytest.raises(FreezeError, match=message):
+        freeze(shelf, "2026-W48", WINDOW, SPLIT, ["nroth", "sick", "south"])
 
 
 def test_a_manifest_changed_after_the_freeze_is_refused(shelf: Lake) -> None:
