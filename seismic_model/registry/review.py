@@ -1,0 +1,175 @@
+"""What a reviewer decides: the challenger becomes champion or not, or the champion goes back.
+
+Every decision is a few calls on MLflow, which has no transactions. Their order is such that a command killed
+between any two of them and given again ends where the undisturbed one does:
+
+* approve: note what is replaced, move ``champion``, move ``previous-champion``, mark as approved, drop ``challenger``;
+* reject: mark as rejected, drop ``challenger``;
+* rollback: mark as rolled back, move ``champion`` to what it replaced, move ``previous-champion`` one further back.
+
+So a challenger is an undecided or half-decided version, and ``previous-champion`` equals ``champion`` only in the
+middle of a rollback. Two people who decide in the same second are not kept apart.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+from ingestion.lake import Lake
+from seismic_model.registry.audit import Action, AuditEntry, record
+from seismic_model.registry.versions import (
+    APPROVED,
+    AT,
+    BY,
+    CHALLENGER,
+    CHAMPION,
+    LAKE,
+    MODEL_NAME,
+    PREVIOUS,
+    REASON,
+    REJECTED,
+    REPLACES,
+    ROLLED_BACK,
+    STATUS,
+    WEIGHTS,
+    RegistryError,
+    aliases,
+    version,
+)
+
+if TYPE_CHECKING:
+    from mlflow import MlflowClient
+    from mlflow.entities.model_registry import ModelVersion
+
+
+@dataclass(frozen=True)
+class Request:
+    """Who asks, why, and on which lake it is noted (None: the lake of the run that made the version)."""
+
+    by: str
+    reason: str | None = None
+    lake: str | None = None
+
+
+def approve(client: MlflowClient, request: Request, number: str | None = None) -> str:
+    """Make the challenger champion; ``number`` guards against another one having come meanwhile. Its number.
+
+    Raises ``RegistryError`` when it is not the challenger or is decided already.
+    """
+    now = aliases(client)
+    chosen = _challenger(client, now, number)
+    if chosen.tags.get(STATUS) == REJECTED:
+        raise RegistryError(f"version {chosen.version} is being rejected; `sfm review reject` finishes that")
+    new, old = str(chosen.version), now.get(CHAMPION)
+    _audit(request, "approve", chosen, now)
+    if old != new:
+        _set_tag(client, new, REPLACES, old or "")
+        client.set_registered_model_alias(MODEL_NAME, CHAMPION, new)
+    else:
+        old = chosen.tags.get(REPLACES)
+    _point(client, PREVIOUS, old)
+    _mark(client, new, APPROVED, request)
+    client.delete_registered_model_alias(MODEL_NAME, CHALLENGER)
+    return new
+
+
+def reject(client: MlflowClient, request: Request, number: str | None = None) -> str:
+    """Turn the challenger down; its number.
+
+    Raises ``RegistryError`` when it is not the challenger or is champion already.
+    """
+    now = aliases(client)
+    chosen = _challenger(client, now, number)
+    if now.get(CHAMPION) == str(chosen.version):
+        raise RegistryError(
+            f"version {chosen.version} is champion already; `sfm review approve` finishes its approval, "
+            "`sfm review rollback` then takes it back"
+        )
+    _audit(request, "reject", chosen, now)
+    _mark(client, str(chosen.version), REJECTED, request)
+    client.delete_registered_model_alias(MODEL_NAME, CHALLENGER)
+    return str(chosen.version)
+
+
+def rollback(client: MlflowClient, request: Request) -> str:
+    """Make the version that the champion replaced champion again; its number.
+
+    Raises ``RegistryError`` when there is none.
+    """
+    now = aliases(client)
+    if CHAMPION not in now:
+        raise RegistryError(f"{MODEL_NAME} has no champion, so there is nothing to roll back; see `sfm review list`")
+    current = version(client, now[CHAMPION])
+    if now.get(PREVIOUS) == now[CHAMPION]:
+        _point(client, PREVIOUS, current.tags.get(REPLACES))
+        return now[CHAMPION]
+    if now.get(CHALLENGER) == now[CHAMPION]:
+        raise RegistryError(f"version {now[CHAMPION]} is being approved; `sfm review approve` finishes that first")
+    target = current.tags.get(REPLACES)
+    if not target:
+        raise RegistryError(
+            f"version {current.version} was the first champion, so there is nothing to roll back to; "
+            "approve a challenger in its place"
+        )
+    earlier = version(client, target)
+    _audit(request, "rollback", current, now)
+    _mark(client, str(current.version), ROLLED_BACK, request)
+    client.set_registered_model_alias(MODEL_NAME, CHAMPION, target)
+    _point(client, PREVIOUS, earlier.tags.get(REPLACES))
+    return target
+
+
+def _challenger(client: MlflowClient, now: Mapping[str, str], number: str | None) -> ModelVersion:
+    if number is not None:
+        chosen = version(client, number)
+        if now.get(CHALLENGER) != number:
+            raise RegistryError(
+                f"version {number} is {chosen.tags.get(STATUS, 'not from a weekly run')}, not up for review; "
+                f"the challenger is {now.get(CHALLENGER, 'none')}"
+            )
+        return chosen
+    if CHALLENGER not in now:
+        raise RegistryError(f"{MODEL_NAME} has no challenger to decide on; `sfm review list` shows what there is")
+    return version(client, now[CHALLENGER])
+
+
+def _audit(request: Request, action: Action, chosen: ModelVersion, now: Mapping[str, str]) -> None:
+    uri = request.lake or chosen.tags.get(LAKE)
+    if uri is None:
+        raise RegistryError(
+            f"version {chosen.version} does not say which lake its run lies on, and the decision must be noted; "
+            "give --lake URI"
+        )
+    entry = AuditEntry(
+        at=datetime.now(UTC),
+        action=action,
+        model=MODEL_NAME,
+        version=str(chosen.version),
+        by=request.by,
+        reason=request.reason,
+        weights_sha256=chosen.tags.get(WEIGHTS),
+        aliases_before=dict(now),
+    )
+    record(Lake(uri), entry)
+
+
+def _mark(client: MlflowClient, number: str, status: str, request: Request) -> None:
+    _set_tag(client, number, BY, request.by)
+    _set_tag(client, number, REASON, request.reason or "")
+    _set_tag(client, number, AT, f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}")
+    _set_tag(client, number, STATUS, status)
+
+
+def _set_tag(client: MlflowClient, number: str, tag: str, value: str) -> None:
+    client.set_model_version_tag(MODEL_NAME, number, tag, value)
+
+
+def _point(client: MlflowClient, alias: str, number: str | None) -> None:
+    """Let ``alias`` name version ``number``, or nothing."""
+    if number:
+        client.set_registered_model_alias(MODEL_NAME, alias, number)
+    else:
+        client.delete_registered_model_alias(MODEL_NAME, alias)
