@@ -60,7 +60,7 @@ def inspect(file: str, spec_uri: str | None, as_json: bool) -> None:
     from ingestion.source import SourceChangedError, open_source
 
     with _messages(), _progress() as progress:
-        spec, uris = _spec(file, spec_uri)
+        spec, uris, _ = _spec(file, spec_uri)
         sources = [open_source(uri) for uri in uris]
         total = sum(source.size for source in sources)
         read = 0
@@ -96,9 +96,9 @@ def ingest(file: str, lake_uri: str, spec_uri: str | None, as_json: bool) -> Non
     from ingestion.lake import Lake
 
     with _messages(), _progress() as progress:
-        spec, uris = _spec(file, spec_uri)
+        spec, uris, name = _spec(file, spec_uri)
         lake = Lake(lake_uri)
-        result = ingest_sources(uris, lake, spec, progress=progress)
+        result = ingest_sources(uris, lake, spec, name=name, progress=progress)
     if as_json:
         click.echo(result.model_dump_json(indent=2))
     else:
@@ -169,8 +169,8 @@ def show(name: str, lake_uri: str, as_json: bool) -> None:
         echo_findings(report.findings, [])
 
 
-def _spec(file: str, spec_uri: str | None) -> tuple[SurveySpec, list[str]]:
-    """The spec of ``file`` and the URIs of all files of its survey."""
+def _spec(file: str, spec_uri: str | None) -> tuple[SurveySpec, list[str], str | None]:
+    """The spec of ``file``, the URIs of all files of its survey, and its name where the spec's file gives it."""
     from ingestion.discover import sibling_uris
     from ingestion.source import open_source
     from ingestion.spec import SurveySpec, parse_spec
@@ -181,7 +181,7 @@ def _spec(file: str, spec_uri: str | None) -> tuple[SurveySpec, list[str]]:
         try:
             found = open_source(beside)
         except FileNotFoundError:
-            return SurveySpec(), [file]
+            return SurveySpec(), [file], None
         click.echo(f"using the survey spec {printable(beside)}", err=True)
     else:
         found = open_source(spec_uri)
@@ -190,7 +190,7 @@ def _spec(file: str, spec_uri: str | None) -> tuple[SurveySpec, list[str]]:
         raise click.ClickException(
             f"{printable(file)} is not among the files of {printable(found.uri)}; give one of these"
         )
-    return spec, sibling_uris(file, spec)
+    return spec, sibling_uris(file, spec), Path(found.name).stem if spec.files else None
 
 
 def _existing_lake(uri: str) -> Lake:

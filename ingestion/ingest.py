@@ -64,10 +64,11 @@ def ingest(
     name: str | None = None,
     progress: Progress = _silent,
 ) -> IngestResult:
-    """Take in one survey from its SEG-Y files (paths, ``file://`` or ``s3://`` URIs, in order).
+    """Take in one survey from its SEG-Y files (paths, ``file://`` or ``s3://`` URIs).
 
-    The survey is named by its spec, else by ``name``, else by the first file. Whatever the files hold, the answer
-    is a result. Raises ``FileNotFoundError`` and ``LakeError`` (which includes a failed verification) otherwise.
+    Files are read in the order of the spec when it lists them, else as given. The survey is named by its spec,
+    else by ``name``, else by the first file. Whatever the files hold, the answer is a result. Raises
+    ``FileNotFoundError`` and ``LakeError`` (which includes a failed verification) otherwise.
     """
     spec = spec or SurveySpec()
     sources = [open_source(uri) for uri in ([source_uris] if isinstance(source_uris, str) else source_uris)]
@@ -75,9 +76,12 @@ def ingest(
     survey = safe_identifier(original)
     read = _reading(sources, progress)
     try:
-        missing = sorted(set(spec.files) - {source.name for source in sources})
-        if missing:
-            return _uploading(survey, f"files of the spec that are not there: {', '.join(missing)}")
+        if spec.files:
+            by_name = {source.name: source for source in sources}
+            missing = [file for file in spec.files if file not in by_name]
+            if missing:
+                return _uploading(survey, f"files of the spec that are not there: {', '.join(missing)}")
+            sources = [by_name[file] for file in spec.files]
         inspection = inspect(sources, spec, read)
         digests = inspection.source_sha256()
         digest = survey_digest(digests, spec)

@@ -83,7 +83,7 @@ def _dataset(survey: Survey, name: str) -> xarray.Dataset:
         "inline": grid.inline.values().astype(np.int32),
         "crossline": grid.crossline.values().astype(np.int32),
         domain: axis.values(),
-        **dict(zip(("cdp_x", "cdp_y"), _gridded_coordinates(survey), strict=True)),
+        **gridded_coordinates(survey),
     }
     dataset = _with_values(dataset, values)
     dataset["trace_mask"].variable.data = grid.live_IX
@@ -101,11 +101,12 @@ def _with_values(dataset: xarray.Dataset, values: dict[str, npt.NDArray[Any]]) -
     return filled
 
 
-def _gridded_coordinates(survey: Survey) -> list[npt.NDArray[np.float64]]:
-    """x and y of every trace, dead ones too, NaN where there is none."""
+def gridded_coordinates(survey: Survey) -> dict[str, npt.NDArray[np.float64]]:
+    """(inlines, crosslines) ``cdp_x`` and ``cdp_y`` of every trace, dead ones too, NaN where there is none."""
     trace_IX = survey.grid.trace_IX
     xy = coordinates(survey.traces, survey.spec)
-    return [np.where(trace_IX >= 0, column[trace_IX], np.nan) for column in xy.T]
+    columns = [np.where(trace_IX >= 0, column[trace_IX], np.nan) for column in xy.T]
+    return dict(zip(("cdp_x", "cdp_y"), columns, strict=True))
 
 
 def _units(survey: Survey, domain: str) -> dict[str, Any]:

@@ -18,7 +18,7 @@ from zarr.storage import StorePath
 from ingestion.inspect import Survey
 from ingestion.lake import Lake, LakeError
 from ingestion.manifest import StoredKey, Volume
-from ingestion.mdio_layout import create_store, header_fields
+from ingestion.mdio_layout import create_store, gridded_coordinates, header_fields
 from ingestion.samples import trace_checksums
 from ingestion.statistics import AmplitudeStatistics
 from ingestion.tiles import CHUNK, Raw, TraceReader, tiles
@@ -120,9 +120,10 @@ def _check_axes(survey: Survey, lake: Lake, folder: str) -> None:
         "crossline": grid.crossline.values(),
         survey.domain: axis.values(),
         "trace_mask": grid.live_IX,
+        **gridded_coordinates(survey),
     }
     for name, values in expected.items():
-        if not np.array_equal(_array(store, name, "r")[...], values):
+        if not np.array_equal(_array(store, name, "r")[...], values, equal_nan=values.dtype.kind == "f"):
             raise VerificationError(f"{folder}/{name} on the lake is not as written; run the ingest again")
 
 

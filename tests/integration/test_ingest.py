@@ -202,7 +202,7 @@ def check_whole(lake: Lake, result: IngestResult, made: Draft, shape: tuple[int,
 
 
 def test_a_killed_ingest_is_invisible_and_the_next_one_completes(lake: Lake, tmp_path: Path) -> None:
-    shape = (140, 140, 60)
+    shape = (130, 130, 40)
     made = draft(shape, code=1)
     path = tmp_path / "killed.sgy"
     path.write_bytes(made.to_bytes())
