@@ -7,28 +7,34 @@ from typing import Any
 
 from metaflow.cards import Image, Markdown, ProgressBar, Table, VegaChart
 
+from flows.surveys import SurveyOutcome
+
 
 def text(value: object) -> Markdown:
     """``value`` as card text, with nothing in it read as markup."""
     return Markdown(html.escape(str(value)))
 
 
-def survey(card: Any, outcome: dict[str, Any], pictures: dict[str, bytes]) -> None:
-    """What became of one SEG-Y file."""
-    card.append(text(f"{outcome['survey']}: {outcome['status']}"))
-    _findings(card, outcome)
-    for title, picture in pictures.items():
-        card.append(text(title))
+def survey(card: Any, outcome: SurveyOutcome, pictures: dict[str, bytes]) -> None:
+    """What became of one survey."""
+    card.append(text(survey_line(outcome)))
+    if outcome.findings:
+        rows = [[text(part) for part in (f.severity, f.code, f.found, f.expected, f.release)] for f in outcome.findings]
+        card.append(Table(rows, headers=["severity", "code", "found", "expected", "what would release it"]))
+    for caption, picture in pictures.items():
+        card.append(text(caption))
         card.append(Image(picture))
 
 
-def _findings(card: Any, outcome: dict[str, Any]) -> None:
-    if outcome["findings"]:
-        rows = [
-            [text(finding[part]) for part in ("severity", "code", "found", "expected", "release")]
-            for finding in outcome["findings"]
-        ]
-        card.append(Table(rows, headers=["severity", "code", "found", "expected", "what would release it"]))
+def survey_line(outcome: SurveyOutcome) -> str:
+    """One survey's outcome in words."""
+    line = f"{outcome.survey}: {outcome.status}"
+    reasons = [finding for finding in outcome.findings if finding.severity == "hold"]
+    if reasons:
+        line += "".join(
+            f"\n  {f.code}: found {f.found}; expected {f.expected}; to release it: {f.release}" for f in reasons
+        )
+    return line
 
 
 class Training:

@@ -31,11 +31,12 @@ from flows.week import iso_week
 from ingestion.embedded_s3 import BUCKET, serve
 from ingestion.lake import Lake
 from ingestion.synthetic import BASINS, make_survey, write_segy
+from validation import data_docs
 
 ROOT = Path(".demo").absolute()
+PAGES = ROOT / "pages"
 FLOWS = Path(__file__).parent
 SHAPE = (128, 128, 128)
-HELD_OUT_BASIN = "salt-flank"  # named in demo.yaml: no model of the demo ever trains on it
 
 console = Console()
 
@@ -147,20 +148,21 @@ def _cancel_jobs(lake: Lake) -> None:
 def _fetch_summary(lake: Lake, week: str) -> dict[str, Any]:
     """The week's summary, with report and Data Docs copied to where a browser finds them without S3."""
     summary: dict[str, Any] = lake.read_json(f"weeks/{week}/summary.json")
-    for prefix in (f"weeks/{week}", "datadocs", "quarantine"):
+    for prefix in (f"weeks/{week}", "quarantine"):
         for entry in lake.objects(prefix):
-            target = ROOT / "pages" / entry.key
+            target = PAGES / entry.key
             target.parent.mkdir(parents=True, exist_ok=True)
             target.write_bytes(lake.read(entry.key))
+    data_docs(lake, PAGES / "datadocs")
     return summary
 
 
 def _show(summary: dict[str, Any]) -> None:
     table = Table(title=f"week {summary['week']}", show_header=False)
-    for name, value in summary["rows"]:
-        table.add_row(name, value)
-    table.add_row("report", str(ROOT / "pages" / "weeks" / summary["week"] / "report.html"))
-    table.add_row("Data Docs", str(ROOT / "pages" / "datadocs" / "index.html"))
+    for line in summary["lines"]:
+        table.add_row(line["name"], line["value"])
+    table.add_row("report", str(PAGES / "weeks" / summary["week"] / "report.html"))
+    table.add_row("Data Docs", str(PAGES / "datadocs" / "index.html"))
     table.add_row("registry", "make ui")
     console.print(table)
 

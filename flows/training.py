@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import time
 from collections.abc import Callable
@@ -11,6 +10,7 @@ from typing import Any
 from flows.launchers import Job, Launcher, State
 from ingestion.lake import Lake
 from seismic_model.config import RunConfig, run_folder
+from seismic_model.training.metrics import read_metrics
 
 _POLL_SECONDS = 2.0
 
@@ -31,7 +31,7 @@ def train(config: RunConfig, processes: int, launcher: Launcher, show: Callable[
     shown = 0
     while True:
         status = launcher.find(key)
-        metrics = _metrics(lake, config.run)
+        metrics = read_metrics(lake, config.run)
         if metrics and metrics[-1]["step"] != shown:
             shown = metrics[-1]["step"]
             show(metrics)
@@ -47,10 +47,3 @@ def train(config: RunConfig, processes: int, launcher: Launcher, show: Callable[
 def job_key(lake: Lake, run: str) -> str:
     """The idempotency key of a run's job: one lake, one run, one job."""
     return f"{lake.uri}/{run_folder(run)}"
-
-
-def _metrics(lake: Lake, run: str) -> list[dict[str, Any]]:
-    try:
-        return [json.loads(line) for line in lake.read(f"{run_folder(run)}/metrics.jsonl").splitlines()]
-    except FileNotFoundError:
-        return []

@@ -75,3 +75,8 @@ def outcome(lake: Lake, run: str) -> Outcome | None:
 def outcome_key(run: str) -> str:
     """``runs/<run>/outcome.json``."""
     return f"{run_folder(run)}/outcome.json"
+
+
+def week_folder(week: str) -> str:
+    """``weeks/<week>``: what became of each survey, the summary and the report."""
+    return f"weeks/{week}"

@@ -15,7 +15,7 @@ from metaflow import Config, FlowSpec, Parameter, card, catch, current, retry, s
 import ingestion
 import seismic_model
 import validation
-from flows import cards, steps
+from flows import cards, steps, surveys
 
 _TRAVEL_WITH_THE_FLOW = (ingestion, seismic_model, validation)
 
@@ -35,16 +35,17 @@ class WeeklyRetrain(FlowSpec):
     @step
     def start(self):
         """Check the request, then find what lies in incoming/ or waits for its verdict."""
-        self.request = steps.request(self)
-        self.arrivals = steps.discover(self.request)
-        self.found = "some" if self.arrivals else "none"
-        print(f"week {self.request['week']}: {len(self.arrivals)} survey(s) to take in")
+        names = ("lake", "week", "surveys", "size", "launcher", "seed", "force")
+        self.request = steps.request({name: getattr(self, name) for name in names}, self.settings)
+        self.work = surveys.find_work(self.request)
+        self.found = "some" if self.work else "none"
+        print(f"week {self.request.week}: {len(self.work)} survey(s) to take in")
         self.next({"some": self.each_survey, "none": self.freeze}, condition="found")
 
     @step
     def each_survey(self):
         """One branch a survey, so that a bad one stops no other."""
-        self.next(self.ingest, foreach="arrivals")
+        self.next(self.ingest, foreach="work")
 
     @catch(var="ingest_failure")
     @retry(times=2, minutes_between_retries=0)
@@ -52,8 +53,8 @@ class WeeklyRetrain(FlowSpec):
     @step
     def ingest(self):
         """SEG-Y to a published MDIO volume, or to quarantine with the reasons."""
-        self.outcome = steps.ingest(self.request, self.input)
-        cards.survey(current.card["survey"], self.request, self.outcome)
+        self.outcome = surveys.take_in(self.request, self.input)
+        cards.survey(current.card["survey"], self.outcome, surveys.pictures_of(self.lake, self.outcome))
         self.next(self.validate)
 
     @catch(var="validation_failure")
@@ -62,23 +63,29 @@ class WeeklyRetrain(FlowSpec):
     @step
     def validate(self):
         """Great Expectations over headers, geometry and amplitudes: a verdict."""
-        self.outcome = steps.validate(self.request, self.input, getattr(self, "outcome", None), self.ingest_failure)
-        cards.verdict(current.card["verdict"], self.request, self.outcome)
+        if self.ingest_failure:
+            self.outcome = surveys.failed(self.input, self.ingest_failure)
+        self.outcome = surveys.judge(self.lake, self.outcome)
+        cards.survey(current.card["verdict"], self.outcome, {})
         self.next(self.collect)
 
+    @retry(times=2, minutes_between_retries=0)
     @step
     def collect(self, inputs):
-        """What became of each survey."""
-        self.outcomes = [steps.final_outcome(each) for each in inputs]
+        """Keep what became of each survey."""
         self.request = inputs[0].request
+        for branch in inputs:
+            failure = branch.validation_failure
+            outcome = surveys.failed(branch.input, failure) if failure else branch.outcome
+            surveys.remember(self.request, outcome)
+            print(cards.survey_line(outcome))
         self.next(self.freeze)
 
     @retry(times=2, minutes_between_retries=0)
     @step
     def freeze(self):
         """The week's data set: passing surveys, held-out places, difference to last week."""
-        self.outcomes = getattr(self, "outcomes", [])
-        self.dataset, self.why_not = steps.freeze(self.request)
+        self.dataset, self.why_not = steps.freeze_week(self.request)
         self.next(self.decide)
 
     @step
@@ -86,7 +93,8 @@ class WeeklyRetrain(FlowSpec):
         """Train, or end the week because nothing is new, done or trainable."""
         self.run_name, self.why_not = steps.decide(self.request, self.dataset, self.why_not)
         self.action = "train" if self.run_name else "nothing"
-        print(f"train {self.run_name}" if self.run_name else f"nothing to train: {self.why_not}")
+        self.trained = None
+        print(f"run {self.run_name}" if self.run_name else f"nothing to train: {self.why_not}")
         self.next({"train": self.plan, "nothing": self.report}, condition="action")
 
     @retry(times=2, minutes_between_retries=0)
@@ -101,27 +109,29 @@ class WeeklyRetrain(FlowSpec):
     @step
     def train(self):
         """Launch or attach, then follow to the end; a retry resumes from the last checkpoint."""
-        steps.train(self.request, self.config_uri, cards.Training(current.card["training"]))
+        steps.train(self.request, self.config_uri, current.card["training"])
         self.next(self.evaluate)
 
     @retry(times=2, minutes_between_retries=0)
     @step
     def evaluate(self):
         """Candidate and champion on the same held-out regions."""
-        self.scores = steps.evaluate(self.request, self.config_uri)
+        self.scores = steps.evaluate(self.config_uri)
         self.next(self.gate)
 
     @step
     def gate(self):
         """Whether the candidate wins, and why."""
-        self.decision = steps.gate(self.request, self.scores)
+        self.decision = steps.judge(self.request, self.scores)
+        print("; ".join(self.decision.reasons))
         self.next(self.register)
 
     @retry(times=2, minutes_between_retries=0)
     @step
     def register(self):
         """A winner becomes the challenger in MLflow; a loser is only reported."""
-        self.version = steps.register(self.request, self.config_uri, self.scores, self.decision)
+        version = steps.register(self.config_uri, self.scores, self.decision)
+        self.trained = steps.Trained(self.config_uri, self.scores, self.decision, version)
         self.next(self.report)
 
     @retry(times=2, minutes_between_retries=0)
@@ -129,13 +139,16 @@ class WeeklyRetrain(FlowSpec):
     @step
     def report(self):
         """The week on one page, on the lake and in the card."""
-        self.summary, self.html = steps.report(self)
+        result = steps.week_result(self.request, self.dataset, self.why_not, self.trained)
+        self.summary, self.html = steps.report(self.request, result)
         self.next(self.end)
 
     @step
     def end(self):
         """Say where to look."""
-        print(self.summary["text"])
+        for line in self.summary.lines:
+            print(f"{line.name:>10}: {line.value}")
+        print(f"{'report':>10}: {self.lake}/{self.summary.report}")
 
 
 if __name__ == "__main__":

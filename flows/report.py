@@ -1,0 +1,123 @@
+"""The week on one page: ``weeks/<week>/report.html`` for people, ``summary.json`` for programs."""
+
+from __future__ import annotations
+
+import base64
+import io
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Environment
+
+from flows.surveys import SurveyOutcome
+from flows.week import week_folder
+from ingestion.lake import Lake
+from ingestion.manifest import Contract, Week
+from seismic_model.config import RunConfig
+from seismic_model.data.dataset import Dataset
+from seismic_model.evaluation.scores import METHODS, Decision, Evaluation
+
+_TEMPLATE = Path(__file__).with_name("report.html")
+
+
+class Line(Contract):
+    """One row of the summary."""
+
+    name: str
+    value: str
+
+
+class Summary(Contract):
+    """``weeks/<week>/summary.json``: the week in a few lines."""
+
+    week: Week
+    lines: list[Line]
+    report: str  # key of the page on the lake
+
+
+@dataclass(frozen=True)
+class WeekResult:
+    """All that the report shows; what the week did not reach is None or empty."""
+
+    week: str
+    outcomes: Sequence[SurveyOutcome]
+    dataset: Dataset | None = None
+    why_not: str = ""  # nothing was trained
+    config: RunConfig | None = None
+    metrics: Sequence[Mapping[str, Any]] = ()
+    candidate: Evaluation | None = None
+    champion: Evaluation | None = None
+    decision: Decision | None = None
+    version: str | None = None  # in the registry
+    pictures: Mapping[str, bytes] = field(default_factory=dict)  # PNG by caption
+
+
+def publish(lake: Lake, result: WeekResult) -> tuple[Summary, str]:
+    """Write page and summary to the lake, the summary last; both are returned."""
+    folder = week_folder(result.week)
+    summary = Summary(week=result.week, lines=_lines(result), report=f"{folder}/report.html")
+    page = _render(result, summary)
+    lake.write(summary.report, page.encode())
+    lake.write(f"{folder}/summary.json", summary.to_bytes())
+    return summary, page
+
+
+def _lines(result: WeekResult) -> list[Line]:
+    count = Counter(outcome.status for outcome in result.outcomes)
+    held = [outcome.survey for outcome in result.outcomes if outcome.status in ("held", "failed")]
+    rows = [
+        ("surveys in", str(count["passed"])),
+        ("held back", f"{len(held)}: {', '.join(held)}" if held else "0"),
+        ("data set", _dataset_line(result.dataset) if result.dataset else "none"),
+        ("trained", f"{result.config.steps} steps, run {result.config.run}" if result.config else result.why_not),
+    ]
+    if result.decision:
+        rows += _decision_lines(result.decision, result.version)
+    return [Line(name=name, value=value) for name, value in rows]
+
+
+def _dataset_line(dataset: Dataset) -> str:
+    change = dataset.difference
+    parts = [f"{len(getattr(change, part))} {part}" for part in ("added", "superseded", "removed", "unchanged")]
+    left_out = f", {len(dataset.excluded)} too small or not passed" if dataset.excluded else ""
+    return f"{len(dataset.surveys)} surveys ({', '.join(parts)}{left_out})"
+
+
+def _decision_lines(decision: Decision, version: str | None) -> list[tuple[str, str]]:
+    against = "the best baseline" if decision.champion_run is None else f"champion {decision.champion_run}"
+    return [
+        ("candidate", f"held-out error {decision.candidate:.3f}, {against} {decision.reference:.3f}"),
+        ("decision", f"up for review as version {version}" if decision.promote else "not put up for review"),
+        ("because", "; ".join(decision.reasons)),
+    ]
+
+
+def _render(result: WeekResult, summary: Summary) -> str:
+    environment = Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True)
+    return environment.from_string(_TEMPLATE.read_text()).render(
+        result=result,
+        summary=summary,
+        methods=METHODS,
+        loss_curve=_encoded(_loss_curve(result.metrics)) if result.metrics else None,
+        pictures={caption: _encoded(picture) for caption, picture in result.pictures.items()},
+    )
+
+
+def _encoded(picture: bytes) -> str:
+    return base64.b64encode(picture).decode()
+
+
+def _loss_curve(metrics: Sequence[Mapping[str, Any]]) -> bytes:
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(8, 3), dpi=120, layout="constrained")
+    axes = figure.subplots()
+    axes.plot([m["step"] for m in metrics], [m["loss"] for m in metrics], linewidth=0.8, color="tab:blue")
+    axes.set(xlabel="optimiser step", ylabel="training loss (normalised amplitude²)")
+    axes.grid(alpha=0.3)
+    buffer = io.BytesIO()
+    figure.savefig(buffer, format="png")
+    return buffer.getvalue()

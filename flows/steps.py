@@ -1,0 +1,243 @@
+"""What the steps of the weekly flow do with a data set and a run; surveys are in ``flows.surveys``."""
+
+from __future__ import annotations
+
+import datetime as dt
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pydantic import ValidationError
+
+from flows.cards import Training, describe
+from flows.launchers import launcher
+from flows.report import Summary, WeekResult, publish
+from flows.settings import read_settings
+from flows.surveys import outcomes_of
+from flows.training import train as follow
+from flows.week import Outcome, Request, iso_week, outcome, outcome_key, run_name
+from ingestion.lake import Lake
+from seismic_model.config import MODEL_SIZES, Init, RunConfig, run_folder
+from seismic_model.data.dataset import Dataset, dataset_key, dataset_label, load_dataset
+from seismic_model.data.freeze import NothingTrainableError, freeze
+from seismic_model.evaluation.scores import Decision, Evaluation, evaluation_path
+from seismic_model.train import read_config
+from seismic_model.training.metrics import read_metrics
+
+if TYPE_CHECKING:  # torch, which most steps do not need
+    from seismic_model.training.checkpoint import CheckpointManifest
+
+DEFAULT_SETTINGS = Path(__file__).with_name("weekly.yaml")
+
+
+@dataclass(frozen=True)
+class Scores:
+    """Candidate and champion on the same regions; no champion before the first approval."""
+
+    candidate: Evaluation
+    champion: Evaluation | None
+
+
+@dataclass(frozen=True)
+class Trained:
+    """What a week that trained has to show."""
+
+    config_uri: str
+    scores: Scores
+    decision: Decision
+    version: str | None
+
+
+class RequestError(Exception):
+    """The flow was asked for something that cannot be; the message says what to change."""
+
+
+def request(parameters: Mapping[str, Any], settings: Mapping[str, Any]) -> Request:
+    """The flow's parameters, checked and resolved. Raises ``RequestError`` or ``SettingsError``."""
+    given = dict(parameters)
+    given["surveys"] = [name.strip() for name in given["surveys"].split(",") if name.strip()]
+    given["week"] = given["week"] or iso_week(dt.datetime.now(dt.UTC).date())
+    try:
+        asked = Request(settings=read_settings(settings), **given)
+        launcher(asked.launcher)
+    except ValidationError as error:
+        faults = "; ".join(f"--{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors())
+        raise RequestError(f"the week cannot be run as asked: {faults}") from error
+    except ValueError as error:
+        raise RequestError(f"the week cannot be run as asked: --launcher: {error}") from error
+    asked.settings.recipe(asked.size)
+    return asked
+
+
+def freeze_week(asked: Request) -> tuple[str | None, str]:
+    """The key of the week's frozen data set, or None and why there is none."""
+    recipe = asked.settings.recipe(asked.size)
+    chosen = asked.surveys or None
+    try:
+        dataset = freeze(Lake(asked.lake), asked.week, recipe.window, asked.settings.split, chosen)
+    except NothingTrainableError as error:
+        return None, str(error)
+    if dataset.window != recipe.window:
+        raise RequestError(
+            f"week {asked.week} is frozen for crops of {dataset.window} voxels, size {asked.size} trains on "
+            f"{recipe.window}; give --week another week, or the size it was frozen for"
+        )
+    return dataset_key(dataset_label(asked.week, chosen)), ""
+
+
+def decide(asked: Request, dataset: str | None, why_not: str) -> tuple[str | None, str]:
+    """The run that the week trains, or None and why nothing is to be trained."""
+    if dataset is None:
+        return None, why_not
+    lake = Lake(asked.lake)
+    run = run_name(asked, lake)
+    if outcome(lake, run) is not None:
+        return None, f"run {run} is done; --force trains again"
+    difference = load_dataset(lake, dataset).difference
+    changed = difference.added or difference.removed or difference.superseded
+    if difference.previous and not changed and not asked.force:
+        before = run_name(asked.model_copy(update={"week": difference.previous}), lake)
+        if outcome(lake, before) is not None:
+            return None, f"no survey is new since {difference.previous}; --force trains all the same"
+    return run, ""
+
+
+def plan(asked: Request, dataset: str, run: str) -> str:
+    """The URI of the run's configuration; the first plan of a run is kept, whatever is asked later."""
+    lake = Lake(asked.lake)
+    recipe = asked.settings.recipe(asked.size)
+    config = RunConfig(
+        lake=lake.uri,
+        run=run,
+        dataset=dataset,
+        dataset_sha256=hashlib.sha256(lake.read(dataset)).hexdigest(),
+        model=MODEL_SIZES[asked.size],
+        seed=asked.seed,
+        init=_init(asked, lake),
+        **recipe.model_dump(exclude={"processes"}),
+    )
+    lake.create(config.key, config.to_bytes())
+    return lake.uri_of(config.key)
+
+
+def _init(asked: Request, lake: Lake) -> Init:
+    """The champion's weights where the settings say so and they have the same shape; else none."""
+    from seismic_model.registry.versions import champion
+
+    parent = champion() if asked.settings.start_from == "champion" else None
+    if parent is None or _checkpoint(lake, parent.run, parent.step).config.model != MODEL_SIZES[asked.size]:
+        return Init()
+    return Init(origin="weights", run=parent.run, step=parent.step, weights_sha256=parent.weights_sha256)
+
+
+def train(asked: Request, config_uri: str, card: Any) -> None:
+    """Launch or attach, and follow to the end. Raises ``TrainingFailedError``."""
+    config = read_config(config_uri)
+    show = Training(card, config.steps)
+
+    def progress(metrics: list[dict[str, Any]]) -> None:
+        print(describe(metrics[-1]), flush=True)
+        show.update(metrics)
+
+    follow(config, asked.settings.recipe(asked.size).processes, launcher(asked.launcher), progress)
+
+
+def evaluate(config_uri: str) -> Scores:
+    """The run's best checkpoint and the champion on the same held-out regions; both stay with the run."""
+    from seismic_model.evaluation.reconstruction import best_checkpoint, evaluate
+    from seismic_model.registry.versions import champion
+
+    config, lake, dataset = _run(config_uri)
+    chosen = best_checkpoint(lake, config, dataset)
+    candidate = evaluate(lake, config, dataset, chosen)
+    lake.write(evaluation_path(config.run), candidate.to_bytes())
+    reigning = champion()
+    if reigning is None or reigning.run == config.run:
+        return Scores(candidate=candidate, champion=None)
+    theirs = evaluate(lake, config, dataset, _checkpoint(lake, reigning.run, reigning.step))
+    lake.write(f"{run_folder(config.run)}/champion-evaluation.json", theirs.to_bytes())
+    return Scores(candidate=candidate, champion=theirs)
+
+
+def judge(asked: Request, scores: Scores) -> Decision:
+    """Whether the candidate wins, by the settings' margins."""
+    from seismic_model.evaluation.gate import gate
+
+    rule = asked.settings.gate
+    return gate(scores.candidate, scores.champion, rule.margin, rule.survey_tolerance)
+
+
+def pictures(config_uri: str, scores: Scores) -> dict[str, bytes]:
+    """PNG bytes by caption: bars beside baselines, and held-out sections as the candidate fills them in."""
+    from seismic_model.evaluation import pictures as drawn
+
+    config, lake, dataset = _run(config_uri)
+    chosen = _checkpoint(lake, config.run, scores.candidate.step)
+    return drawn.pictures(lake, config, dataset, chosen, scores.candidate)
+
+
+def register(config_uri: str, scores: Scores, decision: Decision) -> str | None:
+    """The winner's version in the registry, where it waits for a person; None for a loser."""
+    from seismic_model.registry.register import register
+
+    if not decision.promote:
+        return None
+    config, lake, dataset = _run(config_uri)
+    chosen = _checkpoint(lake, config.run, scores.candidate.step)
+    return register(lake, config, chosen, dataset, scores.candidate, decision, pictures(config_uri, scores))
+
+
+def report(asked: Request, result: WeekResult) -> tuple[Summary, str]:
+    """Publish the week's page and close the run: a run with an outcome is done."""
+    lake = Lake(asked.lake)
+    summary, page = publish(lake, result)
+    if result.config and result.decision:
+        closing = Outcome(
+            run=result.config.run,
+            week=asked.week,
+            dataset=result.config.dataset,
+            promote=result.decision.promote,
+            reasons=result.decision.reasons,
+            version=result.version,
+        )
+        lake.write(outcome_key(result.config.run), closing.to_bytes())
+    return summary, page
+
+
+def week_result(asked: Request, dataset: str | None, why_not: str, trained: Trained | None) -> WeekResult:
+    """All that the week's page shows."""
+    lake = Lake(asked.lake)
+    outcomes = outcomes_of(asked)
+    frozen = load_dataset(lake, dataset) if dataset else None
+    if trained is None:
+        return WeekResult(asked.week, outcomes, frozen, why_not)
+    config = read_config(trained.config_uri)
+    return WeekResult(
+        asked.week,
+        outcomes,
+        frozen,
+        config=config,
+        metrics=read_metrics(lake, config.run),
+        candidate=trained.scores.candidate,
+        champion=trained.scores.champion,
+        decision=trained.decision,
+        version=trained.version,
+        pictures=pictures(trained.config_uri, trained.scores),
+    )
+
+
+def _run(config_uri: str) -> tuple[RunConfig, Lake, Dataset]:
+    config = read_config(config_uri)
+    lake = Lake(config.lake)
+    return config, lake, load_dataset(lake, config.dataset, config.dataset_sha256)
+
+
+def _checkpoint(lake: Lake, run: str, step: int) -> CheckpointManifest:
+    from seismic_model.training.checkpoint import CheckpointError, committed
+
+    for each in committed(lake, run):
+        if each.step == step:
+            return each
+    raise CheckpointError(f"run {run} has no committed checkpoint at step {step} on {lake.uri} any more; restore it")

@@ -1,0 +1,126 @@
+"""One survey through the flow: taken in, judged, and what became of it."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from flows.week import Request, week_folder
+from ingestion.catalog import digests, load_manifest
+from ingestion.discover import Arrival, discover, sibling_uris
+from ingestion.ingest import IngestResult, ingest, ingest_arrival
+from ingestion.lake import Lake
+from ingestion.manifest import Contract, Digest, Finding, SafeName, verdict_key
+from ingestion.quarantine import report_key
+from ingestion.spec import parse_spec
+from validation import survey_pictures, validate
+
+
+class Work(Contract):
+    """One branch of the flow: an arrival to take in, or a published digest that still waits for its verdict."""
+
+    survey: SafeName
+    arrival: Arrival | None
+    digest: Digest | None
+
+
+class SurveyOutcome(Contract):
+    """What became of one survey; kept as ``weeks/<week>/surveys/<survey>.json``."""
+
+    survey: SafeName
+    status: Literal["passed", "held", "uploading", "failed"]
+    digest: Digest | None
+    findings: list[Finding]
+    report: str | None  # key of the quarantine report
+
+
+def find_work(request: Request) -> list[Work]:
+    """What lies in ``incoming/``, then what was published without a verdict, e.g. by a run that was killed."""
+    lake = Lake(request.lake)
+    arrivals = [Work(survey=arrival.survey, arrival=arrival, digest=None) for arrival in discover(lake)]
+    waiting = [
+        Work(survey=manifest.survey, arrival=None, digest=manifest.digest)
+        for survey in lake.folders("surveys")
+        for manifest in digests(lake, survey)[-1:]
+        if not lake.exists(verdict_key(manifest.survey, manifest.digest))
+    ]
+    found = {work.survey: work for work in [*waiting, *arrivals]}
+    return [found[name] for name in sorted(found) if not request.surveys or name in request.surveys]
+
+
+def take_in(request: Request, work: Work) -> SurveyOutcome:
+    """Ingest the branch's survey. The status is "passed" as far as ingestion can say."""
+    lake = Lake(request.lake)
+    if work.arrival is None:
+        return SurveyOutcome(survey=work.survey, status="passed", digest=work.digest, findings=[], report=None)
+    return _of_result(ingest_arrival(lake, work.arrival))
+
+
+def take_in_file(lake_uri: str, file_uri: str, spec_text: bytes, spec_name: str) -> SurveyOutcome:
+    """Ingest one SEG-Y file, or all that its spec lists beside it. Raises ``SpecError`` or ``FileNotFoundError``."""
+    spec = parse_spec(spec_text, spec_name)
+    return _of_result(ingest(sibling_uris(file_uri, spec), Lake(lake_uri), spec))
+
+
+def _of_result(result: IngestResult) -> SurveyOutcome:
+    status: Literal["passed", "held", "uploading"] = "passed" if result.manifest else "held"
+    if result.status == "uploading":
+        status = "uploading"
+    return SurveyOutcome(
+        survey=result.survey,
+        status=status,
+        digest=result.digest,
+        findings=result.findings,
+        report=result.report_key,
+    )
+
+
+def judge(lake_uri: str, outcome: SurveyOutcome) -> SurveyOutcome:
+    """Validate what ingestion published; anything else stays as it is."""
+    if outcome.status != "passed" or outcome.digest is None:
+        return outcome
+    lake = Lake(lake_uri)
+    verdict = validate(lake, outcome.survey, outcome.digest)
+    held = verdict.status == "held"
+    return outcome.model_copy(
+        update={
+            "status": verdict.status,
+            "findings": [*outcome.findings, *verdict.findings],
+            "report": report_key(outcome.survey, outcome.digest) if held else None,
+        }
+    )
+
+
+def failed(work: Work, error: object) -> SurveyOutcome:
+    """A survey whose branch broke for a reason that is not the survey's; the next run tries it again."""
+    finding = Finding(
+        code="step-failed",
+        severity="hold",
+        found=str(error).strip().splitlines()[-1] if str(error).strip() else "the step was killed",
+        expected="a step that runs to its end",
+        release="look at the step's log and start the week again; nothing was half published",
+    )
+    return SurveyOutcome(survey=work.survey, status="failed", digest=work.digest, findings=[finding], report=None)
+
+
+def remember(request: Request, outcome: SurveyOutcome) -> None:
+    """Keep ``outcome`` for the week's report, also when the flow is started again."""
+    Lake(request.lake).write(f"{week_folder(request.week)}/surveys/{outcome.survey}.json", outcome.to_bytes())
+
+
+def outcomes_of(request: Request) -> list[SurveyOutcome]:
+    """What became of each survey of the week so far, by name."""
+    lake = Lake(request.lake)
+    keys = sorted(entry.key for entry in lake.objects(f"{week_folder(request.week)}/surveys"))
+    return [SurveyOutcome.model_validate_json(lake.read(key)) for key in keys]
+
+
+def pictures_of(lake_uri: str, outcome: SurveyOutcome) -> dict[str, bytes]:
+    """PNG bytes by caption of a published survey; none of one that is not."""
+    if outcome.status in ("uploading", "failed") or outcome.digest is None:
+        return {}
+    lake = Lake(lake_uri)
+    try:
+        manifest = load_manifest(lake, outcome.survey, outcome.digest)
+    except FileNotFoundError:
+        return {}
+    return survey_pictures(lake, manifest)
