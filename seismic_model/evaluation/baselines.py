@@ -1,77 +1,66 @@
-"""What can be done without a model: fill hidden voxels from the visible ones of the same region.
+"""What anyone could do without a model: the methods that a trained one has to beat.
 
-Baselines work on the normalised amplitudes that models get, and see nothing that models do not: ``known_IXZ``
-are voxels that are both visible and live. All fill by sample slice, since along the trace a seismic wavelet
-changes sign within a patch, and interpolating there makes them worse.
+They get what the model gets, the normalised amplitudes of visible live voxels, and fill each sample slice by itself:
+along a trace the wavelet changes sign within a patch, so that linear rules only do harm there.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import numpy as np
 import numpy.typing as npt
+from scipy.interpolate import LinearNDInterpolator, NearestNDInterpolator
 from scipy.ndimage import uniform_filter1d
+from scipy.spatial import QhullError
 
 from seismic_model.config import Triple
 from seismic_model.data.store import BoolArray, FloatArray
 
-DoubleArray = npt.NDArray[np.float64]
-Baseline = Callable[[FloatArray, BoolArray, Triple], FloatArray]
-
-_LATERAL = (0, 1)
+_LATERAL = (1, 2)  # axes of (B, I, X, Z)
 
 
-def zero(values_IXZ: FloatArray, known_IXZ: BoolArray, block: Triple) -> FloatArray:
-    """Nothing: the centre that the survey's amplitudes swing around."""
-    return np.zeros_like(values_IXZ)
+def neighbours(values_BIXZ: FloatArray, known_BIXZ: BoolArray, patch: Triple) -> FloatArray:
+    """Mean of the known voxels at the same sample, at most one patch away along each lateral axis; 0 without any."""
+    sums_BIXZ, share_BIXZ = np.where(known_BIXZ, values_BIXZ, 0).astype(np.float64), known_BIXZ.astype(np.float64)
+    for axis, edge in zip(_LATERAL, patch[:2], strict=True):
+        sums_BIXZ, share_BIXZ = (
+            uniform_filter1d(each, 2 * edge + 1, axis, mode="constant") for each in (sums_BIXZ, share_BIXZ)
+        )
+    some_BIXZ = share_BIXZ > 0.5 / ((2 * patch[0] + 1) * (2 * patch[1] + 1))  # half a voxel: less is rounding
+    return np.divide(sums_BIXZ, share_BIXZ, out=np.zeros_like(sums_BIXZ), where=some_BIXZ).astype(np.float32)
 
 
-def neighbour_mean(values_IXZ: FloatArray, known_IXZ: BoolArray, block: Triple) -> FloatArray:
-    """Mean of the known voxels at the same sample, at most one block away laterally; 0 where there are none."""
-    sums, counts = np.where(known_IXZ, values_IXZ, 0).astype(np.float64), known_IXZ.astype(np.float64)
-    for axis in _LATERAL:
-        reach = 2 * block[axis] + 1
-        sums = uniform_filter1d(sums, reach, axis, mode="constant")
-        counts = uniform_filter1d(counts, reach, axis, mode="constant")
-    some = counts * (2 * block[0] + 1) * (2 * block[1] + 1) > 0.5  # at least one voxel, rounding aside
-    return np.divide(sums, counts, out=np.zeros_like(sums), where=some).astype(np.float32)
+def interpolation(values_BIXZ: FloatArray, known_BIXZ: BoolArray, patch: Triple) -> FloatArray:
+    """Linear lateral interpolation on a Delaunay triangulation of the known traces of each sample slice.
 
-
-def linear(values_IXZ: FloatArray, known_IXZ: BoolArray, block: Triple) -> FloatArray:
-    """Linear interpolation along inlines and crosslines.
-
-    The nearest known voxel in each of the four directions counts with its inverse distance (Shepard 1968); between
-    two along one line that is linear interpolation. What no line reaches is filled from what the first pass filled;
-    a slice without any known voxel stays 0.
+    Outside their convex hull the nearest known trace is taken; 0 where a slice has none.
     """
-    filled_IXZ, known_IXZ = np.where(known_IXZ, values_IXZ, 0).astype(np.float64), known_IXZ
-    for _ in _LATERAL:
-        weighted, weights = np.zeros_like(filled_IXZ), np.zeros_like(filled_IXZ)
-        for axis in _LATERAL:
-            for value, distance in _nearest(filled_IXZ, known_IXZ, axis):
-                reached = np.isfinite(distance)
-                weight = np.divide(1, distance, out=np.zeros_like(distance), where=reached & (distance > 0))
-                weighted += weight * value
-                weights += weight
-        new = ~known_IXZ & (weights > 0)
-        filled_IXZ[new] = weighted[new] / weights[new]
-        known_IXZ = known_IXZ | new
-    return filled_IXZ.astype(np.float32)
+    filled_BIXZ = np.zeros_like(values_BIXZ)
+    for values_IXZ, known_IXZ, filled_IXZ in zip(values_BIXZ, known_BIXZ, filled_BIXZ, strict=True):
+        for first in range(0, values_IXZ.shape[2], patch[2]):  # all slices of a patch know the same traces
+            layer = slice(first, first + patch[2])
+            _fill(values_IXZ[..., layer], known_IXZ[..., layer].all(axis=2), filled_IXZ[..., layer])
+    return filled_BIXZ
 
 
-BASELINES: dict[str, Baseline] = {"zero": zero, "neighbour mean": neighbour_mean, "linear interpolation": linear}
-UNTRAINED = "untrained model"  # scored like a checkpoint; see ``reconstruction``
+def _fill(values_IXZ: FloatArray, known_IX: BoolArray, filled_IXZ: FloatArray) -> None:
+    """Write known and interpolated traces into ``filled_IXZ``."""
+    points_N2, wanted_M2, known_NZ = np.argwhere(known_IX), np.argwhere(~known_IX), values_IXZ[known_IX]
+    filled_IXZ[known_IX] = known_NZ
+    if len(points_N2) and len(wanted_M2):
+        made_MZ = _triangulated(points_N2, known_NZ, wanted_M2)
+        outside_M = np.isnan(made_MZ).any(axis=1)
+        if outside_M.any():
+            made_MZ[outside_M] = NearestNDInterpolator(points_N2, known_NZ)(wanted_M2[outside_M])
+        filled_IXZ[~known_IX] = made_MZ
 
 
-def _nearest(values: DoubleArray, known: BoolArray, axis: int) -> list[tuple[DoubleArray, DoubleArray]]:
-    """Value of and distance to the last known voxel before, and the first after, along ``axis``; infinite if none."""
-    length = values.shape[axis]
-    place = np.arange(length).reshape([-1 if a == axis else 1 for a in range(3)])
-    before = np.maximum.accumulate(np.where(known, place, -1), axis)
-    after = np.flip(np.minimum.accumulate(np.flip(np.where(known, place, length), axis), axis), axis)
-    found = []
-    for index, exists in ((before, before >= 0), (after, after < length)):
-        value = np.take_along_axis(values, index.clip(0, length - 1), axis)
-        found.append((value, np.where(exists, np.abs(place - index), np.inf)))
-    return found
+def _triangulated(
+    points_N2: npt.NDArray[np.intp], known_NZ: FloatArray, wanted_M2: npt.NDArray[np.intp]
+) -> npt.NDArray[np.float64]:
+    """NaN outside the convex hull; everywhere when the points span no triangle."""
+    made_MZ = np.full((len(wanted_M2), known_NZ.shape[1]), np.nan)
+    try:
+        made_MZ[...] = LinearNDInterpolator(points_N2, known_NZ)(wanted_M2)
+    except QhullError:  # fewer than three points, or all on one line
+        return made_MZ
+    return made_MZ

@@ -26,7 +26,6 @@ from seismic_model.evaluation.regions import (
     PlannedSurvey,
     RegionBatch,
     open_volumes,
-    patches,
     plan_evaluation,
     read_regions,
 )
@@ -40,7 +39,7 @@ from seismic_model.evaluation.scores import (
     Unscored,
 )
 from seismic_model.model.mae import MaskedAutoencoder
-from seismic_model.model.masking import unpatchify
+from seismic_model.model.masking import patchify, unpatchify
 from seismic_model.training.checkpoint import CheckpointManifest, committed, load_weights
 
 Progress = Callable[[int, int], None]
@@ -70,21 +69,21 @@ def evaluate(
     """
     with open_volumes(lake, dataset) as volumes:
         plan, unscored = plan_evaluation(volumes, config, dataset, "test")
-        if not plan.surveys:
-            reasons = "\n".join(f"  {each.survey}: {each.reason}" for each in unscored)
-            raise EvaluationError(
-                f"{config.dataset} has no held-out region to score:\n{reasons}\n"
-                "use a smaller window, smaller cells, or hold out a survey"
-            )
         models = {
             "model": trained_model(lake, plan, checkpoint),
             "untrained": _ready(MaskedAutoencoder(checkpoint.config.model, checkpoint.config.seed)),
         }
-        outcomes = []
-        for planned in plan.surveys:
-            outcomes.append(_score_survey(volumes[planned.survey], planned, plan, models, checkpoint))
+        surveys = []
+        for number, planned in enumerate(plan.surveys, start=1):
+            outcome = _score_survey(volumes[planned.survey], planned, plan, models, checkpoint)
+            if isinstance(outcome, SurveyScore):
+                surveys.append(outcome)
+            else:
+                unscored.append(outcome)
             if progress:
-                progress(len(outcomes), len(plan.surveys))
+                progress(number, len(plan.surveys))
+    if not surveys:
+        raise EvaluationError(_nothing_scored(config, unscored))
     return Evaluation(
         run=checkpoint.run,
         step=checkpoint.step,
@@ -92,8 +91,8 @@ def evaluate(
         dataset=config.dataset,
         dataset_sha256=config.dataset_sha256,
         evaluation_key=plan.key,
-        surveys=[outcome for outcome in outcomes if isinstance(outcome, SurveyScore)],
-        unscored=unscored + [outcome for outcome in outcomes if isinstance(outcome, Unscored)],
+        surveys=surveys,
+        unscored=unscored,
     )
 
 
@@ -123,7 +122,7 @@ def trained_model(lake: Lake, plan: EvaluationPlan, checkpoint: CheckpointManife
         raise EvaluationError(
             f"run {checkpoint.run} cuts patches of {checkpoint.config.model.patch} voxels, the evaluation hides "
             f"patches of {plan.patch}: the two cannot be given the same task; train a candidate with the champion's "
-            "patch, or retire the champion (sfm review)"
+            "patch, or against a registry without that champion"
         )
     model = MaskedAutoencoder(checkpoint.config.model)
     model.load_state_dict(load_weights(lake, checkpoint.run, checkpoint.step))
@@ -132,15 +131,27 @@ def trained_model(lake: Lake, plan: EvaluationPlan, checkpoint: CheckpointManife
 
 @torch.inference_mode()
 def predict(model: MaskedAutoencoder, batch: RegionBatch, plan: EvaluationPlan) -> FloatArray:
-    """Normalised amplitudes (B, I, X, Z) of all voxels; those of visible tokens are given back as predicted."""
-    layout, device = plan.shard.layout, model.mask_token.device
-    tokens = (patches(batch.values_BIXZ, layout), patches(batch.live_BIXZ, layout), torch.from_numpy(batch.visible_BK))
-    prediction_BLP = model(*(each.to(device) for each in tokens), plan.shard).prediction_BLP
-    return unpatchify(prediction_BLP.float().cpu(), layout, plan.shard.tokens).numpy()
+    """Normalised amplitudes (B, I, X, Z) of all voxels, those of visible tokens as the model gives them back."""
+    shard, device = plan.shard, model.mask_token.device
+    patches_BLP, live_BLP = (
+        patchify(torch.from_numpy(each).to(device), shard.layout, shard.tokens)
+        for each in (batch.values_BIXZ, batch.live_BIXZ)
+    )
+    made = model(patches_BLP, live_BLP, torch.from_numpy(batch.visible_BK).to(device), shard)
+    predicted_BIXZ: FloatArray = unpatchify(made.prediction_BLP, shard.layout, shard.tokens).cpu().numpy()
+    return predicted_BIXZ
 
 
 def _ready(model: MaskedAutoencoder) -> MaskedAutoencoder:
     return model.to("cuda" if torch.cuda.is_available() else "cpu").eval()
+
+
+def _nothing_scored(config: RunConfig, unscored: list[Unscored]) -> str:
+    reasons = "\n".join(f"  {each.survey}: {each.reason}" for each in unscored)
+    return (
+        f"{config.dataset} has nothing to score:\n{reasons}\n"
+        "take in larger surveys, hold one out wholly, or freeze with a smaller window or smaller cells"
+    )
 
 
 def _selection_error(
@@ -151,7 +162,7 @@ def _selection_error(
     errors = []
     for planned in plan.surveys:
         squared_error = energy = 0.0
-        for batch in read_regions(volumes[planned.survey], planned, plan):
+        for batch in read_regions(volumes[planned.survey], planned.origins, plan):
             amplitudes = _amplitudes(predict(model, batch, plan), volumes[planned.survey].manifest.normalisation)
             squared_error += float(squared_sums(amplitudes - batch.truth_BIXZ, batch.scored_BIXZ).sum())
             energy += float(squared_sums(batch.truth_BIXZ, batch.scored_BIXZ).sum())
@@ -169,7 +180,7 @@ def _score_survey(
     checkpoint: CheckpointManifest,
 ) -> SurveyScore | Unscored:
     regions: list[RegionScore] = []
-    for batch in read_regions(volume, planned, plan):
+    for batch in read_regions(volume, planned.origins, plan):
         predictions = dict(_predictions(batch, plan, models))
         if not np.isfinite(predictions["model"]).all():
             raise EvaluationError(

@@ -1,115 +1,177 @@
-"""What is scored: the same held-out regions with the same patches hidden, for every model.
-
-Regions and masks follow from the data set and the protocol alone, so a candidate and a champion that are scored
-under one protocol see the same voxels, whatever their runs were told.
-"""
+"""Which held-out regions are scored and what is hidden in them, decided once for all models that are compared."""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
+import math
+from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
-from pydantic import Field
+import numpy.typing as npt
+import torch
 
-from ingestion.manifest import Contract, Manifest
+from ingestion.lake import Lake
+from ingestion.manifest import Contract, Digest, SafeName
 from seismic_model.config import RunConfig, Triple
-from seismic_model.data.dataset import Dataset
+from seismic_model.data.dataset import Dataset, load_survey
 from seismic_model.data.splits import held_out_mask, held_out_regions
-from seismic_model.data.store import BoolArray, FloatArray, SurveyVolume
-from seismic_model.model.masking import TokenLayout, visible_ids
+from seismic_model.data.store import BoolArray, ChunkCache, FloatArray, SurveyVolume
+from seismic_model.evaluation.scores import Unscored
+from seismic_model.model.masking import Shard, TokenLayout, unpatchify, visible_ids
 
-_STREAM = 2**64 - 2  # the epoch of evaluation masks; no training epoch comes near
+EVALUATION_VERSION = 1  # part of every evaluation key; raise it when the same weights would be scored otherwise
+REGIONS = {"select": 4, "test": 8}  # most regions of one survey
+_MASK_SEED = 1  # not the run's: another run is given the same masks
+_MASK_EPOCH = 2**63  # no training epoch comes near
+_BATCH_VOXELS = 1 << 22
+_FETCH_THREADS = 8
+
+Half = Literal["select", "test"]
 
 
-class Protocol(Contract):
-    """How models are scored. Figures compare only under equal protocols."""
+class PlannedSurvey(Contract):
+    """The regions of one survey."""
 
-    version: int = 1  # raise it by hand when the same model would get other figures
+    survey: SafeName
+    digest: Digest
+    unseen: bool  # the whole survey is held out
+    origins: list[Triple]
+
+
+class EvaluationPlan(Contract):
+    """Regions and masks; the same plan gives every model the same task."""
+
+    version: int
     window: Triple  # voxels of a region
-    block: Triple  # voxels that are hidden or seen together
-    keep_ratio: float = Field(gt=0, lt=1)  # share of blocks that models see
-    seed: int = Field(default=2026, ge=0)  # of masks and choices, not the run's
-    regions_per_survey: int = Field(default=32, gt=0)  # in each of the two halves
+    patch: Triple  # voxels that are hidden or visible together
+    keep_ratio: float
+    mask_seed: int
+    surveys: list[PlannedSurvey]
 
-    @classmethod
-    def of(cls, config: RunConfig) -> Protocol:
-        """The protocol that a run's own window, patch and keep ratio give."""
-        return cls(window=config.window, block=config.model.patch, keep_ratio=config.keep_ratio)
+    @property
+    def key(self) -> str:
+        """SHA-256 of all that decides what is scored."""
+        return hashlib.sha256(self.to_bytes()).hexdigest()
+
+    @property
+    def shard(self) -> Shard:
+        """All tokens of a region."""
+        return Shard.of(TokenLayout(self.window, self.patch), self.keep_ratio, self.mask_seed)
 
 
 @dataclass(frozen=True)
-class RegionChoice:
-    """Origins in one survey: some to choose a checkpoint by, others, apart laterally, that give the figures."""
+class RegionBatch:
+    """Some regions of one survey, and what is hidden in them."""
 
-    unseen: bool  # the whole survey is held out: no model has trained on any of it
-    selection: list[Triple]
-    test: list[Triple]
-
-
-@dataclass(frozen=True)
-class Region:
-    """One region as models and baselines see it, and the truth."""
-
-    origin: Triple
-    true_IXZ: FloatArray  # raw amplitudes, NaN where nothing was recorded
-    values_IXZ: FloatArray  # normalised, 0 where not live
-    live_IXZ: BoolArray
-    seen_IXZ: BoolArray  # voxels of blocks that are not hidden, dead ones included
-
-    @property
-    def known_IXZ(self) -> BoolArray:
-        """What a model may use: seen and live."""
-        return self.seen_IXZ & self.live_IXZ
-
-    @property
-    def scored_IXZ(self) -> BoolArray:
-        """What counts: hidden and live."""
-        return ~self.seen_IXZ & self.live_IXZ
+    origins: list[Triple]
+    values_BIXZ: FloatArray  # normalised and clipped, 0 where not live
+    truth_BIXZ: npt.NDArray[np.float64]  # amplitudes as published, 0 where not live
+    live_BIXZ: BoolArray
+    visible_BK: npt.NDArray[np.int64]  # token ids
+    known_BIXZ: BoolArray  # live and visible: where a method may look at the values
+    scored_BIXZ: BoolArray  # live and hidden
 
 
-def choose_regions(volume: SurveyVolume, dataset: Dataset, protocol: Protocol) -> RegionChoice:
-    """Split a survey's held-out places into two halves and take a bounded number of regions of each.
+@contextmanager
+def open_volumes(lake: Lake, dataset: Dataset) -> Iterator[dict[str, SurveyVolume]]:
+    """The data set's volumes by survey name, with threads that fetch their chunks side by side."""
+    cache = ChunkCache()
+    with ThreadPoolExecutor(_FETCH_THREADS, thread_name_prefix="chunks") as pool:
+        yield {entry.survey: SurveyVolume(lake, load_survey(lake, entry), cache, pool) for entry in dataset.surveys}
 
-    Whole lateral places go to one half, since regions above each other are alike. A survey that is held out
-    wholly is not used to choose anything.
+
+def plan_evaluation(
+    volumes: Mapping[str, SurveyVolume], config: RunConfig, dataset: Dataset, half: Half
+) -> tuple[EvaluationPlan, list[Unscored]]:
+    """The plan that the data set and a candidate's patch and keep ratio give, and the surveys it has no region of.
+
+    Regions that lie over each other are one column, and columns go to the two halves in turn, beginning with the
+    test: the checkpoint is chosen on other places than those that give its figures. A survey that is held out
+    wholly chooses nothing.
     """
-    manifest = volume.manifest
-    held_out_IX = held_out_mask(manifest, dataset.split, dataset.held_out_cells)
-    origins = held_out_regions(held_out_IX, volume.live_IX, manifest.shape[2], protocol.window)
-    places = sorted({(i, x) for i, x, _ in origins}, key=lambda place: _draw(manifest, protocol, place))
-    unseen = manifest.survey in dataset.split.held_out_surveys
-    halves = ([], places) if unseen else (places[1::2], places[::2])
-
-    def first_regions(half: list[tuple[int, int]]) -> list[Triple]:
-        drawn = [origin for place in half for origin in origins if origin[:2] == place]
-        return sorted(drawn[: protocol.regions_per_survey])
-
-    return RegionChoice(unseen, *map(first_regions, halves))
-
-
-def read_regions(volume: SurveyVolume, origins: list[Triple], protocol: Protocol) -> Iterator[Region]:
-    """The regions at ``origins``, in order. Raises ``VolumeError``."""
-    for origin in origins:
-        (i, x, z), (wi, wx, wz) = origin, protocol.window
-        box = (i, i + wi, x, x + wx, z, z + wz)
-        values_IXZ, live_IXZ = volume.normalised(*box)
-        seen_IXZ = _seen(protocol, _draw(volume.manifest, protocol, origin))
-        yield Region(origin, volume.read(*box), values_IXZ, live_IXZ, seen_IXZ)
+    surveys, unscored = [], []
+    for name, volume in volumes.items():
+        unseen = name in dataset.split.held_out_surveys
+        held_out_IX = held_out_mask(volume.manifest, dataset.split, dataset.held_out_cells)
+        regions = held_out_regions(held_out_IX, volume.live_IX, volume.manifest.shape[2], dataset.window)
+        if origins := _spread(_half(regions, half, unseen), REGIONS[half]):
+            surveys.append(PlannedSurvey(survey=name, digest=volume.manifest.digest, unseen=unseen, origins=origins))
+        else:
+            unscored.append(Unscored(survey=name, reason=_why_not(held_out_IX, dataset.window)))
+    plan = EvaluationPlan(
+        version=EVALUATION_VERSION,
+        window=dataset.window,
+        patch=config.model.patch,
+        keep_ratio=config.keep_ratio,
+        mask_seed=_MASK_SEED,
+        surveys=surveys,
+    )
+    return plan, unscored
 
 
-def _seen(protocol: Protocol, sample_id: int) -> BoolArray:
-    layout = TokenLayout(protocol.window, protocol.block)
-    seen_L = np.zeros(layout.tokens, dtype=bool)
-    seen_L[visible_ids(layout, protocol.keep_ratio, protocol.seed, _STREAM, sample_id, range(layout.tokens))] = True
-    seen_IXZ = seen_L.reshape(layout.grid)
-    for axis, edge in enumerate(protocol.block):
-        seen_IXZ = seen_IXZ.repeat(edge, axis)
-    return seen_IXZ
+def read_regions(volume: SurveyVolume, origins: list[Triple], plan: EvaluationPlan) -> Iterator[RegionBatch]:
+    """Regions of one survey in batches of bounded size. Raises ``VolumeError``."""
+    size = max(1, _BATCH_VOXELS // math.prod(plan.window))
+    for first in range(0, len(origins), size):
+        yield _read(volume, origins[first : first + size], plan)
 
 
-def _draw(manifest: Manifest, protocol: Protocol, place: tuple[int, ...]) -> int:
-    """A number in [0, 2**64) that belongs to a place of a survey; a new version of the survey keeps it."""
-    text = "|".join(map(str, (protocol.seed, manifest.survey, *place)))
-    return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big")
+def _read(volume: SurveyVolume, origins: list[Triple], plan: EvaluationPlan) -> RegionBatch:
+    boxes = [_box(origin, plan.window) for origin in origins]
+    values, live = map(np.stack, zip(*(volume.normalised(*box) for box in boxes), strict=True))
+    amplitudes = np.stack([volume.read(*box) for box in boxes])
+    visible_BK = np.stack([_visible(volume.manifest.survey, origin, plan) for origin in origins])
+    visible_BIXZ = _voxels(visible_BK, plan.shard.layout)
+    return RegionBatch(
+        origins=origins,
+        values_BIXZ=values,
+        truth_BIXZ=np.where(live, amplitudes, 0).astype(np.float64),
+        live_BIXZ=live,
+        visible_BK=visible_BK,
+        known_BIXZ=live & visible_BIXZ,
+        scored_BIXZ=live & ~visible_BIXZ,
+    )
+
+
+def _visible(survey: str, origin: Triple, plan: EvaluationPlan) -> npt.NDArray[np.int64]:
+    """Token ids; a place keeps its mask when other places, or a new version of the survey, come."""
+    place = hashlib.sha256(f"{survey}|{origin}".encode()).digest()
+    sample_id = int.from_bytes(place[:8], "big")
+    layout, tokens = plan.shard.layout, plan.shard.tokens
+    return visible_ids(layout, plan.keep_ratio, plan.mask_seed, _MASK_EPOCH, sample_id, tokens)
+
+
+def _voxels(ids_BK: npt.NDArray[np.int64], layout: TokenLayout) -> BoolArray:
+    """Whether a voxel (B, I, X, Z) belongs to one of the tokens."""
+    flags_BLP = torch.zeros(len(ids_BK), layout.tokens, math.prod(layout.patch), dtype=torch.bool)
+    flags_BLP[torch.arange(len(ids_BK))[:, None], torch.from_numpy(ids_BK)] = True
+    voxels_BIXZ: BoolArray = unpatchify(flags_BLP, layout, range(layout.tokens)).numpy()
+    return voxels_BIXZ
+
+
+def _half(regions: list[Triple], half: Half, unseen: bool) -> list[Triple]:
+    columns = list(dict.fromkeys(origin[:2] for origin in regions))
+    tested = set(columns if unseen else columns[::2])
+    return [origin for origin in regions if (origin[:2] in tested) == (half == "test")]
+
+
+def _spread(regions: list[Triple], most: int) -> list[Triple]:
+    """At most ``most`` of them, evenly spread over their order."""
+    count = min(most, len(regions))
+    return [regions[n * len(regions) // count] for n in range(count)]
+
+
+def _why_not(held_out_IX: BoolArray, window: Triple) -> str:
+    return (
+        f"no region {window} of its own lies wholly on held-out places ({held_out_IX.mean():.0%} of its traces) "
+        "with enough live traces"
+    )
+
+
+def _box(origin: Triple, window: Triple) -> tuple[int, int, int, int, int, int]:
+    (i, x, z), (wi, wx, wz) = origin, window
+    return i, i + wi, x, x + wx, z, z + wz

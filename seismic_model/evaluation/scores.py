@@ -22,7 +22,7 @@ class EvaluationError(Exception):
 
 
 class Interval(Contract):
-    """95 % bootstrap interval over regions; a single point when there is one region."""
+    """95 % bootstrap interval over lateral places; over regions where there is one place, a point for one region."""
 
     low: float
     high: float
@@ -83,9 +83,14 @@ class Evaluation(Contract):
     surveys: list[SurveyScore] = Field(min_length=1)
     unscored: list[Unscored]
 
+    @property
+    def judged(self) -> list[SurveyScore]:
+        """Surveys whose mean counts: those that are not unseen, or all when there are no others."""
+        return [survey for survey in self.surveys if not survey.unseen] or self.surveys
+
     def mean_error(self, method: Method = "model") -> float:
-        """Mean over surveys, each counting once."""
-        return sum(survey.scores[method].error for survey in self.surveys) / len(self.surveys)
+        """Mean over the judged surveys, each counting once."""
+        return sum(survey.scores[method].error for survey in self.judged) / len(self.judged)
 
 
 class Comparison(Contract):
@@ -97,7 +102,7 @@ class Comparison(Contract):
     reference: float  # error
     reference_name: Reference
     gain: float  # 1 - candidate / reference; negative when the candidate is worse
-    gain_interval: Interval  # both resampled over the same regions
+    gain_interval: Interval  # both resampled over the same places
 
 
 class Decision(Contract):
@@ -110,7 +115,7 @@ class Decision(Contract):
     champion_run: SafeName | None  # None: the best baseline of each survey was the reference
     champion_step: int | None
     evaluation_key: Digest
-    candidate: float  # mean error over surveys
+    candidate: float  # mean error over the judged surveys
     reference: float
     gain: float
     gain_interval: Interval
