@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import shutil
+import warnings
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -39,13 +40,15 @@ def build(lake: Lake, checkpoint: CheckpointManifest, folder: Path, scratch: Pat
     _copy_code(package / "code")
     _write_weights(lake, checkpoint, package)
     (package / "config.json").write_bytes(checkpoint.config.to_bytes())
-    mlflow.pyfunc.save_model(
-        folder,
-        python_model=str(Path(__file__).with_name("pyfunc_model.py")),
-        artifacts={"package": str(package)},
-        signature=_signature(),
-        pip_requirements=[f"{library}=={version(library)}" for library in _LIBRARIES],
-    )
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", ".*input example.*")  # one window may be gigabytes of JSON
+        mlflow.pyfunc.save_model(
+            folder,
+            python_model=str(Path(__file__).with_name("pyfunc_model.py")),
+            artifacts={"package": str(package)},
+            signature=_signature(),
+            pip_requirements=[f"{library}=={version(library)}" for library in _LIBRARIES],
+        )
     mlflow.pyfunc.load_model(str(folder))
 
 

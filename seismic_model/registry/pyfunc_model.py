@@ -27,7 +27,7 @@ import mlflow
 import numpy as np
 import numpy.typing as npt
 import torch
-from mlflow.pyfunc import PythonModel, PythonModelContext
+from mlflow.pyfunc.model import PythonModel, PythonModelContext
 from safetensors.torch import load_file
 
 PACKAGES = ("seismic_model", "ingestion")  # a version brings the part of them that it needs
@@ -53,8 +53,11 @@ class ReconstructionModel(PythonModel):
         self.model = mae.MaskedAutoencoder(self.config.model).eval()
         self.model.load_state_dict(load_file(folder / "weights.safetensors"), assign=True)
 
-    def predict(
-        self, context: PythonModelContext, model_input: Any, params: dict[str, Any] | None = None
+    def predict(  # plain np.ndarray: MLflow takes any finer hint for a schema, and warns
+        self,
+        context: PythonModelContext,
+        model_input: np.ndarray,
+        params: dict[str, Any] | None = None,
     ) -> dict[str, npt.NDArray[Any]]:
         """Fill in the hidden part of every window of ``model_input``, float32 (I, X, Z).
 
