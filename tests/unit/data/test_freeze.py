@@ -57,6 +57,12 @@ def test_a_frozen_week_stays_whatever_is_asked_later(shelf: Lake) -> None:
     assert freeze(shelf, "2026-W48", (4, 4, 4), SPLIT) == first
 
 
+def test_of_two_freezes_at_once_the_first_counts(shelf: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = freeze(shelf, "2026-W48", WINDOW, SPLIT)
+    monkeypatch.setattr(shelf, "exists", lambda _key: False)  # as the second saw it before the first was done
+    assert freeze(shelf, "2026-W48", WINDOW, SPLIT) == first
+
+
 def test_chosen_surveys_never_stand_in_for_the_whole_week(shelf: Lake) -> None:
     chosen = freeze(shelf, "2026-W48", WINDOW, SPLIT, ["north"])
     assert [entry.survey for entry in chosen.surveys] == ["north"]
