@@ -163,8 +163,8 @@ def _selection_error(
     for planned in plan.surveys:
         squared_error = energy = 0.0
         for batch in read_regions(volumes[planned.survey], planned.origins, plan):
-            amplitudes = _amplitudes(predict(model, batch, plan), volumes[planned.survey].manifest.normalisation)
-            squared_error += float(squared_sums(amplitudes - batch.truth_BIXZ, batch.scored_BIXZ).sum())
+            made_BIXZ = amplitudes(predict(model, batch, plan), volumes[planned.survey].manifest.normalisation)
+            squared_error += float(squared_sums(made_BIXZ - batch.truth_BIXZ, batch.scored_BIXZ).sum())
             energy += float(squared_sums(batch.truth_BIXZ, batch.scored_BIXZ).sum())
         if energy:
             errors.append(math.sqrt(squared_error / energy))
@@ -207,7 +207,7 @@ def _score_regions(
     voxels_B = batch.scored_BIXZ.sum(axis=(1, 2, 3))
     squared_error, correlation = {}, {}
     for method, values_BIXZ in predictions.items():
-        amplitudes_BIXZ = _amplitudes(values_BIXZ, rule)
+        amplitudes_BIXZ = amplitudes(values_BIXZ, rule)
         squared_error[method] = squared_sums(amplitudes_BIXZ - batch.truth_BIXZ, batch.scored_BIXZ)
         correlation[method], traces_B = trace_correlations(amplitudes_BIXZ, batch.truth_BIXZ, batch.scored_BIXZ)
     return [
@@ -224,7 +224,7 @@ def _score_regions(
     ]
 
 
-def _amplitudes(values_BIXZ: FloatArray, rule: Normalisation) -> Float64Array:
+def amplitudes(values_BIXZ: FloatArray, rule: Normalisation) -> Float64Array:
     """From normalised amplitudes to those of the survey."""
     return values_BIXZ.astype(np.float64) * rule.scale + rule.centre
 
