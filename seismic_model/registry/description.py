@@ -18,7 +18,8 @@ def describe(
     checkpoint: CheckpointManifest, dataset: Dataset, evaluation: Evaluation, decision: Decision, artifacts: str
 ) -> str:
     """At most ``MAX_LENGTH`` characters; surveys that do not fit into the table are the ones that gained most."""
-    before = "\n\n".join([_headline(checkpoint, dataset, decision), *(f"- {_text(each)}" for each in decision.reasons)])
+    reasons = "\n".join(f"- {_text(each)}" for each in decision.reasons)
+    before = f"{_headline(checkpoint, dataset, decision)}\n\n{reasons}"
     after = "\n\n".join([_not_scored(evaluation), _origin(checkpoint, dataset), _where(artifacts)])
     room = MAX_LENGTH - len(before) - len(after) - len("\n\n\n\n")
     return f"{before}\n\n{_table(evaluation, decision, room)}\n\n{after}"[:MAX_LENGTH]
@@ -82,8 +83,8 @@ def _origin(checkpoint: CheckpointManifest, dataset: Dataset) -> str:
         [
             f"- data set `{config.dataset}`, SHA-256 `{config.dataset_sha256[:12]}`: {lineage(dataset)}",
             f"- licence of the data: {_shortened(_text(licences(dataset)))}",
-            f"- {config.steps} steps of {config.batch} crops of {config.window} voxels, {config.keep_ratio:.0%} visible, "
-            f"seed {config.seed}, started from {start}",
+            f"- {config.steps} steps of {config.batch} crops of {config.window} voxels, "
+            f"{config.keep_ratio:.0%} visible, seed {config.seed}, started from {start}",
             f"- weights `{checkpoint.weights_sha256}`",
         ]
     )

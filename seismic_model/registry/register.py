@@ -14,7 +14,6 @@ import shutil
 import subprocess
 import tempfile
 from collections.abc import Mapping
-from datetime import UTC, datetime
 from importlib.metadata import version as installed
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -24,22 +23,17 @@ from seismic_model.config import RunConfig
 from seismic_model.data.dataset import Dataset
 from seismic_model.evaluation.scores import Decision, Evaluation
 from seismic_model.registry import package
-from seismic_model.registry.audit import AuditEntry, record
 from seismic_model.registry.description import MAX_LENGTH, describe, licences, lineage
+from seismic_model.registry.review import Request, nominate
 from seismic_model.registry.versions import (
-    AT,
-    CHALLENGER,
     LAKE,
     MODEL_NAME,
     PENDING,
-    REASON,
     RUN,
     STATUS,
     STEP,
-    SUPERSEDED,
     WEIGHTS,
     RegistryError,
-    aliases,
     connect,
     versions,
 )
@@ -94,7 +88,7 @@ def register(
         _log_scores(client, run_id, checkpoint.step, evaluation)
         found = _create_version(client, run_id, folder, checkpoint, dataset, evaluation, decision)
     if found.tags.get(STATUS) == PENDING:
-        _make_challenger(client, lake, found)
+        nominate(client, found, Request(by=f"run {checkpoint.run}", lake=lake.uri))
     return str(found.version)
 
 
@@ -105,14 +99,14 @@ def _check_they_belong_together(
     if scored != (checkpoint.run, checkpoint.step, checkpoint.weights_sha256) or checkpoint.run != config.run:
         raise RegistryError(
             f"the evaluation is of run {evaluation.run}, step {evaluation.step}, weights "
-            f"{evaluation.weights_sha256[:12]}; the checkpoint is run {checkpoint.run}, step {checkpoint.step}, weights "
-            f"{checkpoint.weights_sha256[:12]}, the config run {config.run}; evaluate the checkpoint again"
+            f"{evaluation.weights_sha256[:12]}; the checkpoint is of run {checkpoint.run}, step {checkpoint.step}, "
+            f"weights {checkpoint.weights_sha256[:12]}, the config of run {config.run}; evaluate the checkpoint again"
         )
     judged = (decision.candidate_run, decision.candidate_step, decision.evaluation_key)
     if judged != (evaluation.run, evaluation.step, evaluation.evaluation_key):
         raise RegistryError(
             f"the decision is on run {decision.candidate_run}, step {decision.candidate_step}, the evaluation on run "
-            f"{evaluation.run}, step {evaluation.step} (or on other regions); pass the evaluation through the gate again"
+            f"{evaluation.run}, step {evaluation.step}, or their regions differ; put the evaluation through the gate"
         )
     if not decision.promote:
         raise RegistryError(
@@ -163,7 +157,7 @@ def _file_name(picture: str) -> str:
 def _check_they_arrived(client: MlflowClient, run_id: str, files: Path, folder: str) -> None:
     """What was sent is there, each file with its size. Raises ``RegistryError``."""
     sent = {f"{folder}/{file.relative_to(files)}": file.stat().st_size for file in files.rglob("*") if file.is_file()}
-    there: dict[str, int] = {}
+    there: dict[str, int | None] = {}
     folders = [folder]
     while folders:
         for entry in client.list_artifacts(run_id, folders.pop()):
@@ -257,29 +251,3 @@ def _code_version() -> str:
         check=False,
     )
     return f"{release} {described.stdout.strip()}".strip()
-
-
-def _make_challenger(client: MlflowClient, lake: Lake, new: ModelVersion) -> None:
-    now = aliases(client)
-    number = str(new.version)
-    old = now.get(CHALLENGER)
-    if old == number:
-        return
-    record(
-        lake,
-        AuditEntry(
-            at=datetime.now(UTC),
-            action="register",
-            model=MODEL_NAME,
-            version=number,
-            by=f"run {new.tags[RUN]}",
-            reason=None,
-            weights_sha256=new.tags[WEIGHTS],
-            aliases_before=now,
-        ),
-    )
-    if old is not None and client.get_model_version(MODEL_NAME, old).tags.get(STATUS) == PENDING:
-        client.set_model_version_tag(MODEL_NAME, old, REASON, f"version {number} came before a decision")
-        client.set_model_version_tag(MODEL_NAME, old, AT, f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}")
-        client.set_model_version_tag(MODEL_NAME, old, STATUS, SUPERSEDED)
-    client.set_registered_model_alias(MODEL_NAME, CHALLENGER, number)

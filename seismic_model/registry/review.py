@@ -3,6 +3,7 @@
 Every decision is a few calls on MLflow, which has no transactions. Their order is such that a command killed
 between any two of them and given again ends where the undisturbed one does:
 
+* nominate (the weekly run does it): mark an undecided challenger as superseded, move ``challenger``;
 * approve: note what is replaced, move ``champion``, move ``previous-champion``, mark as approved, drop ``challenger``;
 * reject: mark as rejected, drop ``challenger``;
 * rollback: mark as rolled back, move ``champion`` to what it replaced, move ``previous-champion`` one further back.
@@ -28,12 +29,14 @@ from seismic_model.registry.versions import (
     CHAMPION,
     LAKE,
     MODEL_NAME,
+    PENDING,
     PREVIOUS,
     REASON,
     REJECTED,
     REPLACES,
     ROLLED_BACK,
     STATUS,
+    SUPERSEDED,
     WEIGHTS,
     RegistryError,
     aliases,
@@ -52,6 +55,18 @@ class Request:
     by: str
     reason: str | None = None
     lake: str | None = None
+
+
+def nominate(client: MlflowClient, new: ModelVersion, request: Request) -> None:
+    """Make ``new`` the challenger, in place of one that nobody decided on."""
+    now = aliases(client)
+    number, old = str(new.version), now.get(CHALLENGER)
+    if old == number:
+        return
+    _audit(request, "register", new, now)
+    if old and old != now.get(CHAMPION) and version(client, old).tags.get(STATUS) == PENDING:
+        _mark(client, old, SUPERSEDED, Request(request.by, f"version {number} came before a decision"))
+    client.set_registered_model_alias(MODEL_NAME, CHALLENGER, number)
 
 
 def approve(client: MlflowClient, request: Request, number: str | None = None) -> str:

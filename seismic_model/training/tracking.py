@@ -9,6 +9,7 @@ import logging
 import os
 import queue
 import threading
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from seismic_model.config import RunConfig
@@ -91,12 +92,21 @@ def open_run(client: MlflowClient, config: RunConfig) -> str:
         client.update_run(run_id, status="RUNNING")
         return run_id
     experiment = client.get_experiment_by_name(EXPERIMENT)
-    experiment_id = experiment.experiment_id if experiment else client.create_experiment(EXPERIMENT)
+    experiment_id = experiment.experiment_id if experiment else _create_experiment(client)
     tags = {RUN_TAG: config.run, LAKE_TAG: config.lake}
     run_id = str(client.create_run(experiment_id, run_name=config.run, tags=tags).info.run_id)
     for name, value in config.model_dump(mode="json").items():
         client.log_param(run_id, name, value)
     return run_id
+
+
+def _create_experiment(client: MlflowClient) -> str:
+    """With a server, that decides where artifacts lie; beside an SQLite file, not in whatever folder this runs."""
+    uri = client.tracking_uri
+    beside = Path(uri.removeprefix("sqlite:///")).absolute().parent if uri.startswith("sqlite:///") else None
+    return str(
+        client.create_experiment(EXPERIMENT, artifact_location=(beside / "artifacts").as_uri() if beside else None)
+    )
 
 
 def _send(client: MlflowClient, run_id: str, entries: list[dict[str, Any]]) -> None:

@@ -1,0 +1,208 @@
+"""The ``sfm`` command: what people decide about models."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+if TYPE_CHECKING:
+    from mlflow import MlflowClient
+    from mlflow.entities.model_registry import ModelVersion
+
+_SETTINGS = {"help_option_names": ["-h", "--help"]}
+
+
+@click.group(context_settings=_SETTINGS)
+def main() -> None:
+    """Decide which seismic model is in use."""
+
+
+@main.group(context_settings=_SETTINGS)
+@click.option(
+    "--tracking-uri",
+    envvar="MLFLOW_TRACKING_URI",
+    metavar="URI",
+    help="The MLflow registry: http://HOST:5000 or sqlite:////DIR/mlflow.db. Default: MLFLOW_TRACKING_URI.",
+)
+@click.pass_context
+def review(context: click.Context, tracking_uri: str | None) -> None:
+    """See the week's candidate beside the model in use, and decide.
+
+    \b
+    sfm review list                                     all versions, newest first
+    sfm review show                                     the challenger: scores beside the champion's, lineage, pictures
+    sfm review approve --by ann                         the challenger becomes champion
+    sfm review reject --by ann --reason "rings at faults"
+    sfm review rollback --by ann --reason "fails on survey X"   the champion before comes back
+
+    A weekly run that wins gives its version the alias `challenger`; consumers load
+    models:/seismic-vit-mae@champion. A command that was interrupted is given again and finishes.
+
+    Each decision is also noted on the lake, under audit/, where nothing is ever changed: on the lake of the run that
+    made the version, or the one given as --lake or SFM_LAKE. Without a note nothing moves.
+
+    Exit status: 0 when done, 1 when it could not be done.
+    """
+    context.obj = tracking_uri
+
+
+_by = click.option("--by", required=True, metavar="NAME", help="Who decides.")
+_why = click.option("--reason", required=True, metavar="TEXT", help="Why; kept with the version.")
+_lake = click.option("--lake", envvar="SFM_LAKE", metavar="URI", help="Where the decision is noted; see above.")
+_json = click.option("--json", "as_json", is_flag=True, help="Print JSON instead of text.")
+_number = click.argument("number", metavar="[VERSION]", required=False)
+
+
+@review.command("list")
+@_json
+@click.pass_obj
+def list_(tracking_uri: str | None, as_json: bool) -> None:
+    """All versions, newest first."""
+    from seismic_model.registry.versions import aliases, versions
+
+    with _registry(tracking_uri) as client:
+        now = aliases(client)
+        rows = [_row(each, now) for each in versions(client)]
+    if as_json:
+        click.echo(json.dumps(rows, indent=2))
+        return
+    if not rows:
+        click.echo("nothing is registered yet; a weekly run that wins changes that")
+        return
+    layout = "{version:>7}  {status:11}  {aliases:28}  {week:8}  {error:>8}  {run}"
+    click.echo(
+        layout.format(version="VERSION", status="STATUS", aliases="ALIASES", week="WEEK", error="ERROR", run="RUN")
+    )
+    for row in rows:
+        click.echo(_printable(layout.format(**{**row, "aliases": ", ".join(row["aliases"])})))
+
+
+@review.command()
+@_number
+@_json
+@click.pass_obj
+def show(tracking_uri: str | None, number: str | None, as_json: bool) -> None:
+    """One version; without a number the challenger, else the champion."""
+    from seismic_model.registry.versions import CHALLENGER, CHAMPION, RegistryError, aliases, version
+
+    with _registry(tracking_uri) as client:
+        now = aliases(client)
+        if number is None:
+            number = now.get(CHALLENGER) or now.get(CHAMPION)
+        if number is None:
+            raise RegistryError("there is neither a challenger nor a champion; `sfm review list` shows what there is")
+        found = version(client, number)
+        facts = _row(found, now) | {
+            "artifacts": str(found.source).removesuffix("/model"),
+            "tags": dict(sorted(found.tags.items())),
+            "description": found.description,
+        }
+    if as_json:
+        click.echo(json.dumps(facts, indent=2))
+        return
+    for name, value in {**facts, **facts["tags"]}.items():
+        if isinstance(value, list):
+            value = ", ".join(value)
+        if value and name not in ("tags", "description"):
+            click.echo(f"{name:20} {_printable(str(value))}")
+    click.echo("\n" + "\n".join(_printable(line) for line in (found.description or "").split("\n")))
+
+
+@review.command()
+@_number
+@_by
+@click.option("--reason", metavar="TEXT", help="Kept with the version.")
+@_lake
+@click.pass_obj
+def approve(tracking_uri: str | None, number: str | None, by: str, reason: str | None, lake: str | None) -> None:
+    """Make the challenger champion. VERSION makes sure that it is still the one that you looked at."""
+    from seismic_model.registry import review as decisions
+
+    with _registry(tracking_uri) as client:
+        chosen = decisions.approve(client, decisions.Request(by, reason, lake), number)
+    click.echo(f"version {chosen} is champion now; `sfm review rollback` takes that back")
+
+
+@review.command()
+@_number
+@_by
+@_why
+@_lake
+@click.pass_obj
+def reject(tracking_uri: str | None, number: str | None, by: str, reason: str, lake: str | None) -> None:
+    """Turn the challenger down; the champion stays."""
+    from seismic_model.registry import review as decisions
+
+    with _registry(tracking_uri) as client:
+        chosen = decisions.reject(client, decisions.Request(by, reason, lake), number)
+    click.echo(f"version {chosen} is rejected; the champion stays as it is")
+
+
+@review.command()
+@_by
+@_why
+@_lake
+@click.pass_obj
+def rollback(tracking_uri: str | None, by: str, reason: str, lake: str | None) -> None:
+    """Make the version that the champion replaced champion again."""
+    from seismic_model.registry import review as decisions
+
+    with _registry(tracking_uri) as client:
+        chosen = decisions.rollback(client, decisions.Request(by, reason, lake))
+    click.echo(f"version {chosen} is champion again")
+
+
+@contextmanager
+def _registry(tracking_uri: str | None) -> Iterator[MlflowClient]:
+    """A client that gives up after seconds; what goes wrong becomes a message and exit status 1."""
+    os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "1")
+    os.environ.setdefault("MLFLOW_HTTP_REQUEST_TIMEOUT", "10")
+    file = (tracking_uri or "").removeprefix("sqlite:///")
+    if file != tracking_uri and file and not Path(file).is_file():  # MLflow would make an empty one
+        raise click.ClickException(f"there is no registry at {tracking_uri}; expected the file that a weekly run made")
+
+    from mlflow.exceptions import MlflowException
+    from obstore.exceptions import BaseError
+
+    from ingestion.lake import LakeError
+    from seismic_model.registry.versions import RegistryError, connect
+
+    try:
+        yield connect(tracking_uri)
+    except MlflowException as error:
+        raise click.ClickException(
+            _printable(
+                f"the MLflow registry at {tracking_uri} cannot be used; see that it is running and that this is its address "
+                f"({str(error).splitlines()[0]})"
+            )
+        ) from error
+    except (RegistryError, LakeError, OSError, BaseError) as error:
+        raise click.ClickException(_printable(str(error).split("\n\nDebug source")[0])) from error
+
+
+def _row(found: ModelVersion, now: Mapping[str, str]) -> dict[str, Any]:
+    from seismic_model.registry.versions import RUN, STATUS
+
+    return {
+        "version": str(found.version),
+        "status": found.tags.get(STATUS, "not from a weekly run"),
+        "aliases": sorted(alias for alias, number in now.items() if number == str(found.version)),
+        "run": found.tags.get(RUN, ""),
+        "week": found.tags.get("sfm.week", ""),
+        "error": found.tags.get("sfm.error", ""),
+    }
+
+
+def _printable(text: str) -> str:
+    """Names and reasons come from strangers; a terminal must not obey them."""
+    return "".join(c if c.isprintable() else "?" for c in text)
+
+
+if __name__ == "__main__":
+    main()
