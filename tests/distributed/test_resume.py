@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import psutil
+import pytest
 from planned import MODEL, plan
 
 from ingestion.lake import Lake
@@ -26,14 +27,14 @@ SEED = 20261130
 WIDE = MODEL.model_copy(update={"width": 192})  # a checkpoint of 12 MB: the upload takes long enough to be hit
 
 
-def settings(lake: Lake, run: str, checkpoint_every: int) -> RunConfig:
+def settings(lake: Lake, run: str, checkpoint_every: int, strategy: str = "zero2") -> RunConfig:
     return plan(
-        lake, run, model=WIDE, steps=STEPS, strategy="zero2", cp=2, checkpoint_every=checkpoint_every, warmup_steps=4
+        lake, run, model=WIDE, steps=STEPS, strategy=strategy, cp=2, checkpoint_every=checkpoint_every, warmup_steps=4
     )
 
 
 @contextmanager
-def torchrun(config: RunConfig) -> Iterator[subprocess.Popen[bytes]]:
+def torchrun(config: RunConfig, stderr: int | None = None) -> Iterator[subprocess.Popen[bytes]]:
     """Training in two processes; none of them outlives the block."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
@@ -43,6 +44,7 @@ def torchrun(config: RunConfig) -> Iterator[subprocess.Popen[bytes]]:
     process = subprocess.Popen(
         [*command, "-m", "seismic_model.train", "--config", uri],
         env=os.environ | {"OMP_NUM_THREADS": "1"},
+        stderr=stderr,
     )
     try:
         yield process
@@ -82,6 +84,7 @@ def upload_under_way(lake: Lake, run: str) -> bool:
     return any("manifest.json" not in names for names in folders.values())
 
 
+@pytest.mark.timeout(900)  # six starts of torchrun, each a quarter of a minute on an idle machine
 def test_killed_anywhere_it_ends_with_the_weights_of_the_undisturbed_run(lake: Lake) -> None:
     undisturbed = settings(lake, "undisturbed", checkpoint_every=10)
     finish(undisturbed)
@@ -97,6 +100,15 @@ def test_killed_anywhere_it_ends_with_the_weights_of_the_undisturbed_run(lake: L
     stopped = checkpoint.latest(lake, "killed")
     assert stopped is not None
     assert 0 < stopped.step < STEPS
+
+    # a shard that changed is refused by name; restored, the run can go on
+    shard = next(key for key in stopped.files if key.startswith("optimizer-00002"))
+    with damaged(lake, f"{stopped.folder}/{shard}"):
+        with torchrun(settings(lake, "killed", checkpoint_every=4, strategy="ddp"), subprocess.PIPE) as process:
+            _, log = process.communicate(timeout=120)
+        assert process.returncode != 0
+        assert f"{shard} has" in log.decode()
+        assert newest(lake, "killed") == stopped.step
 
     # kill -9 some time after it went on
     config = settings(lake, "killed", checkpoint_every=4)
@@ -128,6 +140,14 @@ def test_killed_anywhere_it_ends_with_the_weights_of_the_undisturbed_run(lake: L
     curves = {run: [(e["step"], e["loss"]) for e in read_metrics(lake, run)] for run in weights}
     assert [step for step, _ in curves["killed"]] == list(range(1, STEPS + 1))
     assert curves["killed"] == curves["undisturbed"]
+
+
+@contextmanager
+def damaged(lake: Lake, key: str) -> Iterator[None]:
+    whole = lake.read(key)
+    lake.write(key, whole[:-1] + bytes([whole[-1] ^ 1]))
+    yield
+    lake.write(key, whole)
 
 
 def newest(lake: Lake, run: str) -> int:
