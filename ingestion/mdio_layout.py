@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import base64
 from datetime import UTC, datetime
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -47,6 +48,7 @@ def create_store(survey: Survey, lake: Lake, folder: str, name: str) -> None:
         lake.write(f"{folder}/{key}", value.to_bytes())
 
 
+@lru_cache
 def header_fields(order: str) -> tuple[np.dtype[np.void], np.dtype[np.void]]:
     """The trace header of SEG-Y rev 1 as it lies in a file of byte ``order``, and as MDIO stores it (native, packed).
 

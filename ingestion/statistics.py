@@ -144,7 +144,9 @@ class AmplitudeStatistics:
 def _keys(samples: Samples) -> npt.NDArray[np.uint32]:
     """Unsigned integers in the order of the samples."""
     bits = np.ascontiguousarray(samples).view(np.uint32)
-    return np.where(bits >> np.uint32(31), ~bits, bits | np.uint32(0x80000000))
+    flipped = (bits.view(np.int32) >> np.int32(31)).view(np.uint32) | np.uint32(0x80000000)  # all bits if negative
+    keys: npt.NDArray[np.uint32] = bits ^ flipped
+    return keys
 
 
 def _values(keys: npt.NDArray[np.uint32]) -> Samples:
