@@ -84,8 +84,8 @@ def _play_week(segy: Path | None) -> None:
 
 def _approve_challenger(lake: Lake) -> None:
     """Last week's candidate becomes champion, by the command a reviewer would use."""
-    version = _review("list", "--json")
-    if not any("challenger" in each["aliases"] for each in json.loads(version)):
+    versions = json.loads(_review("list", "--json"))
+    if not any("challenger" in each["aliases"] for each in versions):
         console.print("last week left no challenger to approve")
         return
     console.print("$ sfm review approve --by demo", style="bold", markup=False)
@@ -93,7 +93,7 @@ def _approve_challenger(lake: Lake) -> None:
 
 
 def _review(*arguments: str) -> str:
-    command = [sys.executable, "-m", "seismic_model.cli", "review", *arguments]
+    command = [str(Path(sys.executable).with_name("sfm")), "review", *arguments]
     return subprocess.run(command, check=True, text=True, stdout=subprocess.PIPE).stdout
 
 

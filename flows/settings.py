@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Literal
 
-from pydantic import Field, ValidationError
+from pydantic import ValidationError
 
 from ingestion.manifest import Contract
 from seismic_model.config import MODEL_SIZES, Triple
@@ -37,8 +37,8 @@ class Recipe(Contract):
 class Gate(Contract):
     """When a candidate wins."""
 
-    margin: float = Field(ge=0)  # relative improvement that a winner needs
-    survey_tolerance: float = Field(ge=0)  # relative loss that any single survey may show
+    margin: float  # relative improvement that a winner needs
+    survey_tolerance: float  # relative loss that any single survey may show
 
 
 class Settings(Contract):

@@ -14,8 +14,10 @@ Under torchrun each process's code is in the log, and torchrun itself exits with
 from __future__ import annotations
 
 import argparse
+import ctypes
 import logging
 import os
+import signal
 import sys
 
 from obstore.exceptions import BaseError
@@ -26,6 +28,8 @@ from seismic_model.config import RunConfig
 from seismic_model.data.dataset import Dataset, DatasetError, load_dataset
 
 logger = logging.getLogger(__name__)
+
+_PR_SET_PDEATHSIG = 1
 
 
 class ConfigError(Exception):
@@ -38,6 +42,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--config", required=True, metavar="URI", help="a RunConfig: path, file:// or s3:// URI")
     uri = parser.parse_args(arguments).config
     rank = os.environ.get("RANK", "0")
+    _die_with_torchrun()
     logging.basicConfig(format=f"%(asctime)s [rank {rank}] %(message)s", level=logging.INFO)
     try:
         config = read_config(uri)
@@ -49,6 +54,12 @@ def main(arguments: list[str] | None = None) -> int:
         logger.error("%s", error)
         return 2
     return _train(config, lake, dataset)
+
+
+def _die_with_torchrun() -> None:
+    """Let the kernel kill this process when torchrun is killed: two trainings of one run must never overlap."""
+    if "TORCHELASTIC_RUN_ID" in os.environ and sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 def read_config(uri: str) -> RunConfig:
