@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,8 @@ from validation.volume import PublishedVolume
 
 Float64 = npt.NDArray[np.float64]
 
+_READERS = 8  # objects read at once
+
 _UTM = re.compile(  # UTM zones on WGS 84, ED50 and ETRS89
     r"EPSG:(32[67](0[1-9]|[1-5]\d|60)|230(2[89]|3[0-8])|258(2[89]|3[0-8]))"
 )
@@ -26,14 +29,19 @@ _UTM = re.compile(  # UTM zones on WGS 84, ED50 and ETRS89
 
 def objects(lake: Lake, manifest: Manifest) -> pd.DataFrame:
     """One row a stored object of the volume: its digest in the manifest and on the lake."""
-    folder = f"{manifest.folder}/{manifest.volume.path}/"
+    folder, known = f"{manifest.folder}/{manifest.volume.path}/", manifest.volume.keys
     stored = {entry.key.removeprefix(folder) for entry in lake.objects(folder)}
-    rows = []
-    for key in sorted(stored | manifest.volume.keys.keys()):
-        known = manifest.volume.keys.get(key)
-        digests = (known.sha256, _sha256(lake, folder + key)) if known else (None, None)
-        rows.append((key, known is not None, *digests))
-    return pd.DataFrame(rows, columns=["key", "listed", "sha256", "stored_sha256"])
+    keys = sorted(stored | known.keys())
+    with ThreadPoolExecutor(_READERS) as readers:  # waiting for the store and hashing both let go of the interpreter
+        digests = list(readers.map(lambda key: _sha256(lake, folder + key) if key in known else None, keys))
+    return pd.DataFrame(
+        {
+            "key": keys,
+            "listed": [key in known for key in keys],
+            "sha256": [known[key].sha256 if key in known else None for key in keys],
+            "stored_sha256": digests,
+        }
+    )
 
 
 def headers(volume: PublishedVolume) -> pd.DataFrame:

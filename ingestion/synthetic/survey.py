@@ -74,15 +74,15 @@ def make_survey(
     """
     if seed < 0 or min(shape) < 8:
         raise ValueError(f"seed {seed}, shape {shape}: expected a seed of at least 0 and at least 8 on each axis")
-    random = np.random.default_rng([zlib.crc32(basin.name.encode()), seed])
+    faults, folds, rock, noise, edges = np.random.default_rng([zlib.crc32(basin.name.encode()), seed]).spawn(5)
     grid = _grid(basin, shape)
-    strata_IXZ, fault_IXZ = _undo_faults(basin, grid, random)
-    strata_IXZ = _undo_folds(basin, grid, strata_IXZ, random)
-    signal_IXZ = _response(basin, grid, strata_IXZ, shape[2], random)
-    noisy_IXZ = signal_IXZ + _noise(basin, signal_IXZ, random)
+    strata_IXZ, fault_IXZ = _undo_faults(basin, grid, faults)
+    strata_IXZ = _undo_folds(basin, grid, strata_IXZ, folds)
+    signal_IXZ = _response(basin, grid, strata_IXZ, shape[2], rock)
+    noisy_IXZ = signal_IXZ + _noise(basin, signal_IXZ, noise)
 
-    recorded_IX = _outline(shape[:2], random)
-    live_IX = recorded_IX & (random.random(shape[:2]) >= basin.dead_share)
+    recorded_IX = _outline(shape[:2], edges)
+    live_IX = recorded_IX & (edges.random(shape[:2]) >= basin.dead_share)
     noisy_IXZ[~live_IX] = 0
     noisy_IXZ *= basin.amplitude / np.sqrt(np.mean(np.square(noisy_IXZ[live_IX])))
     pad = half_length(basin)
@@ -133,16 +133,24 @@ def _undo_faults(basin: Basin, grid: _Grid, random: np.random.Generator) -> tupl
         strike_IX = (north * np.cos(strike) + east * np.sin(strike)).astype(np.float32)
         down_IX = (facing * (east * np.cos(strike) - north * np.sin(strike))).astype(np.float32)
         # elliptical slip along strike; reverse drag fades into the hanging wall
-        throw_IX = throw * np.maximum(0, 1 - (strike_IX / reach) ** 2) * np.exp(-np.maximum(down_IX, 0) / reach)
-        throw_IX = throw_IX.astype(np.float32)
-
-        below = depth_IXZ - np.float32(grid.height * random.uniform(0.2, 0.8))
+        drag_IX = np.clip(1 - down_IX / (2 * reach), 0, 1) ** 2
+        throw_IX = (throw * np.maximum(0, 1 - (strike_IX / reach) ** 2) * drag_IX).astype(np.float32)
+        pivot = grid.height * random.uniform(0.2, 0.8)
+        box = _box(throw_IX != 0)
+        below = depth_IXZ[box] - np.float32(pivot)
         slope = np.float32(1 / np.tan(dip))
-        distance_IXZ = down_IX[:, :, None] - slope * below * (1 + np.float32(bend) * np.maximum(below, 0))
+        distance_IXZ = down_IX[box][..., None] - slope * below * (1 + np.float32(bend) * np.maximum(below, 0))
         half_bin = 0.5 * max(grid.bin * (abs(np.cos(strike)) + abs(np.sin(strike))), grid.step * float(slope) * 2)
-        label_IXZ |= (abs(distance_IXZ) <= half_bin) & (abs(throw_IX) >= grid.step / 2)[:, :, None]
-        depth_IXZ -= np.where(distance_IXZ > 0, throw_IX[:, :, None], np.float32(0))
+        moved_IX = throw_IX[box][..., None]
+        label_IXZ[box] |= (abs(distance_IXZ) <= half_bin) & (abs(moved_IX) >= grid.step / 2)
+        depth_IXZ[box] -= np.where(distance_IXZ > 0, moved_IX, np.float32(0))
     return depth_IXZ, label_IXZ
+
+
+def _box(where_IX: Bool) -> tuple[slice, slice]:
+    """The smallest rectangle around all bins of ``where_IX``; empty when there are none."""
+    i, x = (np.flatnonzero(where_IX.any(axis=axis)) for axis in (1, 0))
+    return (slice(i[0], i[-1] + 1), slice(x[0], x[-1] + 1)) if len(i) else (slice(0, 0), slice(0, 0))
 
 
 def _undo_folds(basin: Basin, grid: _Grid, depth_IXZ: Float32, random: np.random.Generator) -> Float32:

@@ -35,7 +35,7 @@ def attenuating_operator(basin: Basin, samples: int) -> Float32:
     wavelets = np.fft.irfft(faded * np.exp(1j * np.deg2rad(basin.phase)), axis=1)
     lag = np.arange(samples)[:, None] + pad - np.arange(samples + 2 * pad)
     edge = np.clip(3 * abs(lag) / (pad + 1) - 2, 0, 1)  # the outer third fades to nothing
-    operator = wavelets[np.arange(samples + 2 * pad)[None, :], lag] * np.cos(np.pi / 2 * edge) ** 2
+    operator = wavelets[np.arange(samples + 2 * pad)[None, :], lag] * np.cos(np.pi / 2 * edge) ** 2 * (edge < 1)
     return np.asarray(operator, dtype=np.float32)
 
 
