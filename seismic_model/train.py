@@ -8,7 +8,8 @@ too. SIGTERM saves first: torchrun passes it on and waits 30 seconds.
 
 Exit codes: 0 the run is finished, or SIGTERM stopped it with all saved (its newest checkpoint says which);
 2 the config or the data set it names is unusable, and nothing was started; 1 anything else.
-Under torchrun each process's code is in the log, and torchrun itself exits with 1 when one is not 0.
+torchrun writes each process's code to its log, and itself exits with 1 when one of them is not 0 or when it was
+sent SIGTERM.
 """
 
 from __future__ import annotations
