@@ -178,7 +178,7 @@ def _registry(tracking_uri: str | None) -> Iterator[MlflowClient]:
     except MlflowException as error:
         raise click.ClickException(
             _printable(
-                f"the MLflow registry at {tracking_uri} cannot be used; see that it is running and that this is its address "
+                f"the MLflow registry at {tracking_uri} cannot be used; see that it runs there "
                 f"({str(error).splitlines()[0]})"
             )
         ) from error
