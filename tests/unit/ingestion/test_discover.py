@@ -9,7 +9,7 @@ from segy_bytes import draft
 
 from ingestion.discover import discover
 from ingestion.ingest import ingest_arrival
-from ingestion.lake import Lake
+from ingestion.lake import Lake, LakeError
 
 
 @pytest.fixture
@@ -88,3 +88,10 @@ def test_two_new_files_of_one_name_are_both_held_back(lake: Lake) -> None:
     lake.delete(["incoming/south/a.sgy"])
     [arrival] = discover(lake)
     assert ingest_arrival(lake, arrival).status == "published"
+
+
+def test_a_name_that_no_store_can_hold_is_said(lake: Lake, tmp_path: Path) -> None:
+    drop(lake, a__sgy=b"x")
+    (tmp_path / "incoming" / "a\nb.sgy").write_bytes(b"x")
+    with pytest.raises(LakeError, match=r"control character.*rename or remove"):
+        discover(lake)
