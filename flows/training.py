@@ -40,6 +40,7 @@ def train(config: RunConfig, processes: int, launcher: Launcher, show: Callable[
             log = status.log_tail if status else ""
             raise TrainingFailedError(f"training {config.run} ended with exit code {code}; its log ends:\n{log}")
         if status.state is State.SUCCEEDED:
+            _check_finished(lake, config)
             return
         time.sleep(_POLL_SECONDS)
 
@@ -47,3 +48,13 @@ def train(config: RunConfig, processes: int, launcher: Launcher, show: Callable[
 def job_key(lake: Lake, run: str) -> str:
     """The idempotency key of a run's job: one lake, one run, one job."""
     return f"{lake.uri}/{run_folder(run)}"
+
+
+def _check_finished(lake: Lake, config: RunConfig) -> None:
+    """A job that was asked to stop ends well too, with its work saved but not done."""
+    from seismic_model.training.checkpoint import latest
+
+    newest = latest(lake, config.run)
+    if newest is None or newest.step < config.steps:
+        done = newest.step if newest else 0
+        raise TrainingFailedError(f"training {config.run} was stopped after {done} of {config.steps} steps")

@@ -1,0 +1,189 @@
+"""The whole week as people start it: the flow in a process of its own, on a real S3, with real torchrun jobs."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+import pytest
+import yaml
+
+from ingestion.catalog import surveys
+from ingestion.lake import Lake
+from ingestion.quarantine import reports
+from ingestion.synthetic import BASINS, make_survey, write_segy
+from seismic_model.registry.versions import aliases, connect
+from seismic_model.training.checkpoint import committed, latest
+
+FLOWS = Path(__file__).parents[2] / "flows"
+WEEK = "2026-W49"
+RUN = "2026-w49-tiny-s0"
+SETTINGS = {
+    "split": {"cell_size": 700, "held_out_share": 0.2, "salt": "tests", "held_out_surveys": ["deltaic"]},
+    "gate": {"margin": -10, "survey_tolerance": 10},  # every candidate wins: this is about the week, not the model
+    "recipes": {
+        "tiny": {
+            "window": [16, 16, 16],
+            "keep_ratio": 0.25,
+            "steps": 12,
+            "batch": 4,
+            "learning_rate": 0.001,
+            "warmup_steps": 2,
+            "cp": 2,
+            "processes": 2,
+            "checkpoint_every": 3,
+        }
+    },
+}
+
+
+@dataclass(frozen=True)
+class Place:
+    """One lake with its own registry, jobs and Metaflow store."""
+
+    lake: Lake
+    folder: Path
+
+    @property
+    def environment(self) -> dict[str, str]:
+        return os.environ | {
+            "METAFLOW_DATASTORE_SYSROOT_LOCAL": str(self.folder),
+            "MLFLOW_TRACKING_URI": f"sqlite:///{self.folder / 'mlflow.db'}",
+            "SFM_JOBS": str(self.folder / "jobs"),
+        }
+
+    def command(self, *arguments: str) -> list[str]:
+        settings = self.folder / "settings.yaml"
+        settings.write_text(yaml.safe_dump(SETTINGS))
+        flow = [sys.executable, str(FLOWS / "weekly_retrain.py"), "--no-pylint", "--config", "settings", str(settings)]
+        return [*flow, "run", "--max-workers=2", "--lake", self.lake.uri, "--week", WEEK, *arguments]
+
+    def run(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            self.command(*arguments),
+            env=self.environment,
+            cwd=self.folder,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+
+    def drop(self, name: str, segy: bytes) -> None:
+        self.lake.write(f"incoming/{name}", segy)
+
+
+@pytest.fixture(scope="module")
+def segy(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
+    folder = tmp_path_factory.mktemp("segy")
+    made = {}
+    for basin in ("deltaic", "deep_water"):
+        write_segy(make_survey(BASINS[basin], seed=1, shape=(56, 56, 48)), folder / basin)
+        made[f"{basin}.sgy"] = (folder / basin).read_bytes()
+    return made | {"cut $(touch x)'; ../short.sgy".replace("/", "_"): made["deltaic.sgy"][:-777]}
+
+
+@pytest.fixture
+def place(lake: Lake, tmp_path: Path) -> Place:
+    return Place(lake, tmp_path)
+
+
+def test_a_week_ends_with_a_challenger_and_is_done_once(place: Place, segy: dict[str, bytes]) -> None:
+    for name, content in segy.items():
+        place.drop(name, content)
+    first = place.run()
+    assert first.returncode == 0, first.stdout
+    assert {manifest.survey for manifest in surveys(place.lake)} == {"deltaic", "deep_water"}
+    [report] = reports(place.lake)
+    assert [finding.code for finding in report.findings if finding.severity == "hold"] == ["truncated"]
+    finished = latest(place.lake, RUN)
+    assert finished is not None
+    assert finished.step == 12
+    client = connect(place.environment["MLFLOW_TRACKING_URI"])
+    assert aliases(client) == {"challenger": "1"}
+    summary = {line["name"]: line["value"] for line in place.lake.read_json(f"weeks/{WEEK}/summary.json")["lines"]}
+    assert summary["surveys in"] == "2"
+    assert summary["held back"].startswith("1: ")
+    page = place.lake.read(f"weeks/{WEEK}/report.html").decode()
+    assert "data:image/png;base64," in page
+    assert "<script" not in page
+
+    again = place.run()
+    assert again.returncode == 0, again.stdout
+    assert f"run {RUN} is done" in again.stdout
+    assert aliases(client) == {"challenger": "1"}
+
+
+def test_a_week_killed_while_training_ends_with_the_same_weights(
+    lake: Lake, tmp_path: Path, segy: dict[str, bytes]
+) -> None:
+    weights = []
+    for name, disturb in (("calm", None), ("killed", _kill_everything)):
+        (tmp_path / name).mkdir()
+        place = Place(Lake(f"{lake.uri}/{name}"), tmp_path / name)
+        place.drop("deltaic.sgy", segy["deltaic.sgy"])
+        place.drop("deep_water.sgy", segy["deep_water.sgy"])
+        if disturb:
+            disturb(place)
+        result = place.run()
+        assert result.returncode == 0, result.stdout
+        weights.append({each.step: each.weights_sha256 for each in committed(place.lake, RUN)})
+    assert weights[0] == weights[1]
+
+
+def _kill_everything(place: Place) -> None:
+    """Start a week and kill -9 flow, supervisor, torchrun and ranks once the first checkpoint is committed."""
+    flow = subprocess.Popen(
+        place.command(),
+        env=place.environment,
+        cwd=place.folder,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )
+    _wait(lambda: bool(committed(place.lake, RUN)), flow)
+    os.killpg(flow.pid, signal.SIGKILL)
+    for process in psutil.process_iter(["cmdline"]):
+        if any(place.lake.uri in argument for argument in process.info["cmdline"] or []):
+            process.kill()
+    flow.wait()
+
+
+def _wait(condition: Callable[[], bool], flow: subprocess.Popen[bytes]) -> None:
+    for _ in range(2000):
+        if condition():
+            return
+        assert flow.poll() is None, "the flow ended before it was killed"
+        time.sleep(0.1)
+    raise AssertionError("no checkpoint was committed")
+
+
+def test_a_week_without_surveys_ends_with_nothing_trainable(place: Place) -> None:
+    result = place.run()
+    assert result.returncode == 0, result.stdout
+    assert "nothing trainable" in result.stdout
+    assert not list(place.lake.objects("runs"))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("--week", "2026-W60"), "not a week of the ISO calendar"),
+        (("--size", "enormous"), "model size 'enormous' has no recipe"),
+        (("--launcher", "moon"), "launcher 'moon' is not known"),
+        (("--surveys", "../x"), "--surveys"),
+    ],
+)
+def test_a_request_that_cannot_be_is_refused_before_anything_happens(
+    place: Place, arguments: tuple[str, ...], message: str
+) -> None:
+    result = place.run(*arguments)
+    assert result.returncode != 0
+    assert message in result.stdout
+    assert not list(place.lake.objects())
