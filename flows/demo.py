@@ -13,6 +13,7 @@ import datetime as dt
 import fcntl
 import json
 import os
+import signal
 import subprocess
 import sys
 import tempfile
@@ -51,6 +52,7 @@ def main() -> None:
     options = parser.parse_args()
     if options.segy and not options.segy.is_file():
         parser.error(f"SEGY={options.segy} is not a file; expected the path of one SEG-Y file")
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that what was started is ended
     with _alone():
         os.environ.update(_environment())
         if options.ui:
