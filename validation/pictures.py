@@ -31,9 +31,9 @@ def survey_pictures(lake: Lake, manifest: Manifest) -> dict[str, bytes]:
     inline, crossline, sample = _middle(volume)
     vertical = "time (ms)" if manifest.domain == "time" else f"depth ({manifest.sample.unit})"
     limit = max(abs(manifest.statistics.percentiles[p]) for p in ("1", "99")) or manifest.statistics.maximum or 1.0
-    section_XZ = _masked(volume.amplitude(inline, slice(None), slice(None)))
-    section_IZ = _masked(volume.amplitude(slice(None), crossline, slice(None)))
-    slice_IX = _masked(volume.amplitude(slice(None), slice(None), sample))
+    section_XZ = _thinned(volume.amplitude(inline, slice(None), slice(None)))
+    section_IZ = _thinned(volume.amplitude(slice(None), crossline, slice(None)))
+    slice_IX = _thinned(volume.amplitude(slice(None), slice(None), sample))
 
     def section(values: npt.NDArray[np.float32], across: Axis, name: str) -> Callable[[Axes], None]:
         return lambda axes: _image(axes, values.T, across, manifest.sample, (name, vertical), limit)
@@ -58,8 +58,8 @@ def _middle(volume: PublishedVolume) -> tuple[int, int, int]:
     return int(i[nearest]), int(x[nearest]), volume.manifest.sample.count // 2
 
 
-def _masked(values: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
-    """NaN where there is no trace, thinned to what a picture shows."""
+def _thinned(values: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
+    """``values`` thinned to what a picture shows."""
     steps = tuple(slice(None, None, max(1, size // _POINTS)) for size in values.shape)
     return values[steps]
 
