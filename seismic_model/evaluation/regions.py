@@ -24,7 +24,7 @@ from seismic_model.evaluation.scores import Unscored
 from seismic_model.model.masking import Shard, TokenLayout, unpatchify, visible_ids
 
 EVALUATION_VERSION = 1  # part of every evaluation key; raise it when the same weights would be scored otherwise
-REGIONS = {"select": 4, "test": 8}  # most regions of one survey
+REGIONS = {"select": 8, "test": 24}  # most regions of one survey
 _MASK_SEED = 1  # not the run's: another run is given the same masks
 _MASK_EPOCH = 2**63  # no training epoch comes near
 _BATCH_VOXELS = 1 << 22
