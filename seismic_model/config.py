@@ -58,7 +58,7 @@ def _size(width: int, depth: int, heads: int, decoder: Triple, patch: Triple = (
 
 
 MODEL_SIZES: dict[str, ModelConfig] = {
-    "tiny": _size(96, 4, 4, (96, 2, 4), (4, 4, 4)),  # the demo, on CPU
+    "tiny": _size(96, 4, 4, (96, 2, 4), (4, 4, 2)),  # the demo, on CPU
     "small": _size(384, 12, 6, (256, 4, 8)),
     "base": _size(768, 12, 12, (512, 8, 16)),
     "large": _size(1024, 24, 16, (512, 8, 16)),
