@@ -17,6 +17,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ingestion.lake import Lake
@@ -158,6 +159,8 @@ def _audit(request: Request, action: Action, chosen: ModelVersion, now: Mapping[
             f"version {chosen.version} does not say which lake its run lies on, and the decision must be noted; "
             "give --lake URI"
         )
+    if "://" not in uri and not Path(uri).is_dir():  # which would be made, and nobody would look there
+        raise RegistryError(f"there is no folder {uri!r} to note the decision in; give the lake of the weekly runs")
     entry = AuditEntry(
         at=datetime.now(UTC),
         action=action,

@@ -101,6 +101,7 @@ def test_two_versions_work_side_by_side_and_leave_the_project_alone(
 ) -> None:
     monkeypatch.setenv("MLFLOW_TRACKING_URI", uri)
     before = {name: module for name, module in sys.modules.items() if name.startswith(("seismic_model", "ingestion"))}
+    assert "seismic_model.registry.register" in before
     one, two = (mlflow.pyfunc.load_model(f"models:/seismic-vit-mae/{number}") for number in (1, 2))
     after = {name: module for name, module in sys.modules.items() if name.startswith(("seismic_model", "ingestion"))}
     assert after == before

@@ -211,14 +211,19 @@ def test_nothing_moves_before_it_is_noted(client: MlflowClient, lake: Lake) -> N
     assert (last.action, last.version, last.by, last.reason) == ("reject", "2", "ann", "rings at faults")
     assert last.aliases_before == {"champion": "1", "challenger": "2"}
     assert last.weights_sha256 == "2" * 64
-    unusable = sfm("approve", "--by", "ann", "--lake", "ftp://nowhere")
-    assert unusable.exit_code == 1
-    assert "has scheme 'ftp'" in unusable.output
+    for unusable, message in (
+        ("ftp://nowhere", "has scheme 'ftp'"),
+        ("/absent/lake", "there is no folder '/absent/lake'"),
+    ):
+        refused = sfm("approve", "--by", "ann", "--lake", unusable)
+        assert refused.exit_code == 1
+        assert message in refused.output
     assert state(client) == before
 
 
 def test_the_given_lake_gets_the_note(client: MlflowClient, lake: Lake, tmp_path: Path) -> None:
     nominate(client, lake)
+    (tmp_path / "other").mkdir()
     assert sfm("approve", "--by", "ann", "--lake", str(tmp_path / "other")).exit_code == 0
     assert [entry.action for entry in entries(Lake(str(tmp_path / "other")))] == ["approve"]
     assert [entry.action for entry in entries(lake)] == ["register"]
