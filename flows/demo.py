@@ -32,7 +32,7 @@ from flows.week import iso_week
 from ingestion.embedded_s3 import BUCKET, serve
 from ingestion.lake import Lake
 from ingestion.synthetic import BASINS, make_survey, write_segy
-from validation import data_docs
+from validation.data_docs import data_docs
 
 ROOT = Path(".demo").absolute()
 PAGES = ROOT / "pages"

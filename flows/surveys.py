@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from flows.week import Request, week_folder
 from ingestion.catalog import digests, load_manifest
 from ingestion.discover import Arrival, discover, sibling_uris
-from ingestion.ingest import IngestResult, ingest, ingest_arrival
 from ingestion.lake import Lake
 from ingestion.manifest import Contract, Digest, Finding, SafeName, verdict_key
 from ingestion.quarantine import report_key
 from ingestion.spec import parse_spec
-from validation import survey_pictures, validate
+
+if TYPE_CHECKING:
+    from ingestion.ingest import IngestResult
 
 
 class Work(Contract):
@@ -49,6 +50,8 @@ def find_work(request: Request) -> list[Work]:
 
 def take_in(request: Request, work: Work) -> SurveyOutcome:
     """Ingest the branch's survey. The status is "passed" as far as ingestion can say."""
+    from ingestion.ingest import ingest_arrival  # zarr, which the other steps do not need
+
     lake = Lake(request.lake)
     if work.arrival is None:
         return SurveyOutcome(survey=work.survey, status="passed", digest=work.digest, findings=[], report=None)
@@ -57,6 +60,8 @@ def take_in(request: Request, work: Work) -> SurveyOutcome:
 
 def take_in_file(lake_uri: str, file_uri: str, spec_text: bytes, spec_name: str) -> SurveyOutcome:
     """Ingest one SEG-Y file, or all that its spec lists beside it. Raises ``SpecError`` or ``FileNotFoundError``."""
+    from ingestion.ingest import ingest
+
     spec = parse_spec(spec_text, spec_name)
     return _of_result(ingest(sibling_uris(file_uri, spec), Lake(lake_uri), spec))
 
@@ -76,6 +81,8 @@ def _of_result(result: IngestResult) -> SurveyOutcome:
 
 def judge(lake_uri: str, outcome: SurveyOutcome) -> SurveyOutcome:
     """Validate what ingestion published; anything else stays as it is."""
+    from validation.checks import validate  # pandas
+
     if outcome.status != "passed" or outcome.digest is None:
         return outcome
     lake = Lake(lake_uri)
@@ -116,6 +123,8 @@ def outcomes_of(request: Request) -> list[SurveyOutcome]:
 
 def pictures_of(lake_uri: str, outcome: SurveyOutcome) -> dict[str, bytes]:
     """PNG bytes by caption of a published survey; none of one that is not."""
+    from validation.pictures import survey_pictures
+
     if outcome.status in ("uploading", "failed") or outcome.digest is None:
         return {}
     lake = Lake(lake_uri)

@@ -11,13 +11,15 @@ import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, unquote
 
 import obstore
 from obstore.exceptions import AlreadyExistsError, InvalidPathError
 from obstore.store import LocalStore, S3Store
-from zarr.storage import ObjectStore
+
+if TYPE_CHECKING:
+    from zarr.storage import ObjectStore
 
 
 class LakeError(Exception):
@@ -132,6 +134,8 @@ class Lake:
 
     def zarr_store(self, key: str, *, read_only: bool = False) -> ObjectStore[Any]:
         """A zarr store rooted at ``key``."""
+        from zarr.storage import ObjectStore  # slow to import, and most callers have no volume to open
+
         return ObjectStore(Lake(self.uri_of(key)).store, read_only=read_only)
 
 

@@ -17,7 +17,10 @@ from ingestion.lake import Lake
 from ingestion.manifest import Manifest, Verdict, quarantine_folder, verdict_key
 from ingestion.quarantine import load_report, report_key
 from ingestion.synthetic import BASINS, SyntheticSurvey, make_survey, write_segy
-from validation import data_docs, load_verdict, survey_pictures, validate
+from validation.checks import validate
+from validation.data_docs import data_docs
+from validation.pictures import survey_pictures
+from validation.verdict import load_verdict
 
 
 class Killed(BaseException):
