@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
 from ingestion.manifest import Contract, Digest, SafeName
 
 Triple = tuple[int, int, int]  # (inline, crossline, sample)
+Share = Annotated[float, Field(ge=0, lt=1)]
 
 
 class ModelConfig(Contract):
@@ -93,7 +94,7 @@ class RunConfig(Contract):
     model: ModelConfig
     window: Triple  # voxels of one crop; divided by the patch
     keep_ratio: float = Field(default=0.25, gt=0, lt=1)  # share of tokens the encoder sees
-    seed: int = Field(default=0, ge=0)
+    seed: int = Field(default=0, ge=0, lt=2**64)  # half of a Philox key
     steps: int = Field(gt=0)
     batch: int = Field(gt=0)  # crops in one optimiser step, over all data-parallel ranks and micro-batches
     accumulation: int = Field(default=1, gt=0)  # micro-batches in one optimiser step
@@ -101,7 +102,7 @@ class RunConfig(Contract):
     warmup_steps: int = Field(default=20, ge=0)
     final_learning_rate: float = Field(default=1e-5, ge=0)  # cosine from learning_rate down to this
     weight_decay: float = Field(default=0.05, ge=0)
-    betas: tuple[float, float] = (0.9, 0.95)
+    betas: tuple[Share, Share] = (0.9, 0.95)
     gradient_clip: float = Field(default=1.0, gt=0)  # global L2 norm
     strategy: Literal["ddp", "zero2"] = "zero2"
     precision: Literal["float64", "float32", "bfloat16"] = "float32"
@@ -112,8 +113,11 @@ class RunConfig(Contract):
 
     @model_validator(mode="after")
     def _fits(self) -> RunConfig:
-        if any(w % p for w, p in zip(self.window, self.model.patch, strict=True)):
-            raise ValueError(f"window {self.window} is not a multiple of patch {self.model.patch}")
+        if any(w < 1 or w % p for w, p in zip(self.window, self.model.patch, strict=True)):
+            raise ValueError(f"window {self.window} is not a positive multiple of patch {self.model.patch}")
+        tokens = math.prod(self.window) // self.model.patch_voxels
+        if tokens < 2 or round(self.keep_ratio * tokens) == tokens:
+            raise ValueError(f"keep_ratio {self.keep_ratio} of {tokens} tokens hides none; there is nothing to learn")
         if self.precision == "float64" and self.strategy != "ddp":
             raise ValueError("float64 needs strategy 'ddp': DeepSpeed keeps float32 master weights")
         return self

@@ -80,15 +80,11 @@ def _train(config: RunConfig, lake: Lake, dataset: Dataset) -> int:
     from seismic_model.data.sampling import BatchError
     from seismic_model.data.store import VolumeError
     from seismic_model.parallel.mesh import MeshError, open_mesh
-    from seismic_model.training.checkpoint import CheckpointError, latest
+    from seismic_model.training.checkpoint import CheckpointError
     from seismic_model.training.loop import TrainingError, train
 
     logging.getLogger("DeepSpeed").setLevel(logging.WARNING)
     try:
-        newest = latest(lake, config.run)
-        if newest and newest.step >= config.steps:
-            logger.info("run %s is finished: its checkpoint at step %d is the last", config.run, newest.step)
-            return 0
         with open_mesh(config.cp) as mesh:
             outcome = train(config, lake, dataset, mesh)
         logger.info("run %s %s", config.run, outcome)

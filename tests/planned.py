@@ -52,9 +52,13 @@ def plan(lake: Lake, run: str = "first", **changes: object) -> RunConfig:
 @contextmanager
 def one_process() -> Iterator[Mesh]:
     """The mesh of a world of one, in this process."""
+    with mock.patch.dict(os.environ, world_of_one()), open_mesh(cp=1) as mesh:
+        yield mesh
+
+
+def world_of_one() -> dict[str, str]:
+    """What torchrun tells a process that is alone."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    world = {"RANK": "0", "WORLD_SIZE": "1", "LOCAL_RANK": "0", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
-    with mock.patch.dict(os.environ, world), open_mesh(cp=1) as mesh:
-        yield mesh
+    return {"RANK": "0", "WORLD_SIZE": "1", "LOCAL_RANK": "0", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}

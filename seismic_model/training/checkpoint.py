@@ -1,11 +1,12 @@
 """Checkpoints that belong to no strategy: weights and moments by parameter name, in safetensors, on the lake.
 
-    runs/<run>/checkpoints/step-00000100/model-00001-of-00002.safetensors       full-precision weights
-                                         optimizer-00001-of-00002.safetensors   both AdamW moments
-                                         manifest.json                          last: only now does it exist
+    runs/<run>/checkpoints/step-00000100/model-00001-of-00002-DIGEST.safetensors       full-precision weights
+                                         optimizer-00001-of-00002-DIGEST.safetensors   both AdamW moments
+                                         manifest.json                                 last: only now does it exist
 
-Every process writes its share of the parameters, balanced by bytes. A run goes on from the newest folder that
-has a manifest; one without is what a killed process left, and goes with the next save.
+Every process writes its share of the parameters, balanced by bytes. Files are named by their content, so that a
+process that was believed dead can never change what a manifest names. A run goes on from the newest folder that
+has a manifest; what killed processes left goes with the next save that is committed.
 """
 
 from __future__ import annotations
@@ -73,13 +74,25 @@ def latest(lake: Lake, run: str) -> CheckpointManifest | None:
     return next(reversed(committed(lake, run)), None)
 
 
-def load_weights(lake: Lake, run: str, step: int) -> dict[str, Tensor]:
-    """Full-precision weights by parameter name, on the CPU, every digest checked. Raises ``CheckpointError``."""
+def latest_for_all(lake: Lake, run: str, mesh: Mesh) -> CheckpointManifest | None:
+    """What process 0 finds newest, the same for all even while another is being committed. Collective."""
+    newest = latest(lake, run) if mesh.rank == 0 else None
+    step = int(mesh.total(torch.tensor(newest.step + 1 if newest else 0))) - 1
+    return committed_at(lake, run, step) if step >= 0 else None
+
+
+def committed_at(lake: Lake, run: str, step: int) -> CheckpointManifest:
+    """The checkpoint of one step. Raises ``CheckpointError`` when it is not there, with the steps that are."""
     manifest = _manifest(lake, f"{checkpoint_folder(run, step)}/manifest.json")
     if manifest is None:
         steps = ", ".join(str(each.step) for each in committed(lake, run)) or "none"
         raise CheckpointError(f"run {run} has no committed checkpoint at step {step}; there are: {steps}")
-    return _weights(lake, manifest)
+    return manifest
+
+
+def load_weights(lake: Lake, run: str, step: int) -> dict[str, Tensor]:
+    """Full-precision weights by parameter name, on the CPU, every digest checked. Raises ``CheckpointError``."""
+    return _weights(lake, committed_at(lake, run, step))
 
 
 def load_states(lake: Lake, manifest: CheckpointManifest) -> dict[str, ParameterState]:
@@ -94,11 +107,8 @@ def load_states(lake: Lake, manifest: CheckpointManifest) -> dict[str, Parameter
 def save(lake: Lake, config: RunConfig, mesh: Mesh, strategy: Strategy, step: int) -> None:
     """Write and commit the checkpoint of ``step``, then forget the oldest. Collective over all processes.
 
-    Raises ``CheckpointError`` when that step was committed by someone else meanwhile.
+    Raises ``CheckpointError`` when someone else committed that step, or removed its files, meanwhile.
     """
-    if mesh.rank == 0:
-        _sweep(lake, config.run)
-    dist.barrier()  # nobody writes into a folder that is being swept
     owners = _owners({name: p.numel() for name, p in strategy.parameters.items()}, mesh.world)
     weights: dict[str, Tensor] = {}
     moments: dict[str, Tensor] = {}
@@ -111,7 +121,7 @@ def save(lake: Lake, config: RunConfig, mesh: Mesh, strategy: Strategy, step: in
             moments |= {f"{name}.{moment}": getattr(state, moment) for moment in MOMENTS}
     folder = checkpoint_folder(config.run, step)
     written = [
-        _write(lake, f"{folder}/{_file(kind, mesh.rank, mesh.world)}", tensors)
+        _write(lake, folder, f"{kind}-{mesh.rank + 1:05d}-of-{mesh.world:05d}", tensors)
         for kind, tensors in (("model", weights), ("optimizer", moments))
     ]
     files = _files_of_all(written, mesh)
@@ -129,6 +139,7 @@ def save(lake: Lake, config: RunConfig, mesh: Mesh, strategy: Strategy, step: in
         )
         _commit(lake, manifest)
         _forget_oldest(lake, config)
+        _sweep(lake, manifest)
     dist.barrier()
 
 
@@ -155,14 +166,15 @@ def _owners(sizes: Mapping[str, int], world: int) -> dict[str, int]:
     return owners
 
 
-def _file(kind: str, rank: int, world: int) -> str:
-    return f"{kind}-{rank + 1:05d}-of-{world:05d}.safetensors"
+def _file(part: str, sha256: str) -> str:
+    return f"{part}-{sha256[:16]}.safetensors"
 
 
-def _write(lake: Lake, key: str, tensors: dict[str, Tensor]) -> StoredKey:
+def _write(lake: Lake, folder: str, part: str, tensors: dict[str, Tensor]) -> StoredKey:
     stored = safetensors.save(tensors)
-    lake.write(key, stored)
-    return StoredKey(size=len(stored), sha256=hashlib.sha256(stored).hexdigest())
+    sha256 = hashlib.sha256(stored).hexdigest()
+    lake.write(f"{folder}/{_file(part, sha256)}", stored)
+    return StoredKey(size=len(stored), sha256=sha256)
 
 
 def _files_of_all(written: list[StoredKey], mesh: Mesh) -> dict[str, StoredKey]:
@@ -174,16 +186,18 @@ def _files_of_all(written: list[StoredKey], mesh: Mesh) -> dict[str, StoredKey]:
     for rank, row in enumerate(mesh.total(table).tolist()):
         for kind, start in (("model", 0), ("optimizer", _RECORD)):
             record = bytes(row[start : start + _RECORD])
-            files[_file(kind, rank, mesh.world)] = StoredKey(
-                size=int.from_bytes(record[32:], "big"), sha256=record[:32].hex()
-            )
+            stored = StoredKey(size=int.from_bytes(record[32:], "big"), sha256=record[:32].hex())
+            files[_file(f"{kind}-{rank + 1:05d}-of-{mesh.world:05d}", stored.sha256)] = stored
     return files
 
 
 def _commit(lake: Lake, manifest: CheckpointManifest) -> None:
-    key = f"{manifest.folder}/manifest.json"
+    key, twice = f"{manifest.folder}/manifest.json", "two trainings share one run name; stop one of them"
+    there = {entry.key for entry in lake.objects(manifest.folder)}
+    if lost := sorted(name for name in manifest.files if f"{manifest.folder}/{name}" not in there):
+        raise CheckpointError(f"{lake.uri_of(manifest.folder)} lost {lost[0]} before it was committed: {twice}")
     if not lake.create(key, manifest.to_bytes()) and lake.read(key) != manifest.to_bytes():
-        raise CheckpointError(f"{lake.uri_of(key)} was committed by another process; two trainings share one run name")
+        raise CheckpointError(f"{lake.uri_of(key)} was committed by another process: {twice}")
 
 
 def _forget_oldest(lake: Lake, config: RunConfig) -> None:
@@ -192,12 +206,14 @@ def _forget_oldest(lake: Lake, config: RunConfig) -> None:
         lake.delete([entry.key for entry in lake.objects(old.folder)])
 
 
-def _sweep(lake: Lake, run: str) -> None:
-    """Delete what killed processes left of checkpoints that were never committed."""
-    for folder in _folders(lake, run):
-        keys = [entry.key for entry in lake.objects(folder)]
-        if f"{folder}/manifest.json" not in keys:
-            lake.delete(keys)
+def _sweep(lake: Lake, newest: CheckpointManifest) -> None:
+    """Delete what killed processes left, up to the step just committed: a later folder may be one being written."""
+    named = {f"{newest.folder}/{name}" for name in ("manifest.json", *newest.files)}
+    for folder in _folders(lake, newest.run):
+        keys = {entry.key for entry in lake.objects(folder)}
+        uncommitted = folder < newest.folder and f"{folder}/manifest.json" not in keys
+        if uncommitted or folder == newest.folder:
+            lake.delete(sorted(keys - named))
 
 
 def _folders(lake: Lake, run: str) -> list[str]:

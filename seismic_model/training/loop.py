@@ -49,10 +49,14 @@ def train(config: RunConfig, lake: Lake, dataset: Dataset, mesh: Mesh) -> Litera
     layout = TokenLayout(config.window, config.model.patch)
     shard = Shard.of(layout, config.keep_ratio, config.seed, mesh.cp_rank, mesh.cp)
     plan = BatchPlan(config.batch, config.accumulation, mesh.dp, mesh.dp_rank)
+    newest = checkpoint.latest_for_all(lake, config.run, mesh)
+    if newest and newest.step >= config.steps:
+        logger.info("the checkpoint of run %s at step %d is its last", config.run, newest.step)
+        return "finished"
     attention = attention_over(mesh)
     strategy = strategies.build(MaskedAutoencoder(config.model, config.seed), config, mesh)
     done = saved = restore(lake, config, strategy)
-    skipped = 0
+    skipped = done - strategy.applied_steps
     with ExitStack() as stack:
         sigterm = stack.enter_context(_sigterm_noted())
         reporter = stack.enter_context(Reporter(config, lake, done)) if mesh.rank == 0 else None

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Set
 
 import torch
 
 from ingestion.lake import Lake
+from ingestion.manifest import Contract
 from seismic_model.config import RunConfig
 from seismic_model.parallel.strategies import ParameterState, Strategy
 from seismic_model.training import checkpoint
@@ -24,7 +26,7 @@ def restore(lake: Lake, config: RunConfig, strategy: Strategy) -> int:
     Raises ``CheckpointError`` when the checkpoint is damaged, of another model, or written under a config that
     differs in more than its layout.
     """
-    newest = checkpoint.latest(lake, config.run)
+    newest = checkpoint.latest_for_all(lake, config.run, strategy.mesh)
     try:
         if newest is not None:
             _check_same_training(newest.config, config)
@@ -44,6 +46,11 @@ def _initial_states(lake: Lake, config: RunConfig) -> dict[str, ParameterState]:
     init = config.init
     assert init.run is not None  # as its validator demands
     assert init.step is not None
+    parent = checkpoint.committed_at(lake, init.run, init.step)
+    if differing := _differences(parent.config.model, config.model):
+        raise CheckpointError(
+            f"run {init.run} trained another model: {differing}. Start from scratch, or with the model of that run"
+        )
     weights = checkpoint.load_weights(lake, init.run, init.step)
     if (found := checkpoint.weights_digest(weights)) != init.weights_sha256:
         raise CheckpointError(
@@ -57,10 +64,13 @@ def _initial_states(lake: Lake, config: RunConfig) -> dict[str, ParameterState]:
 
 
 def _check_same_training(stored: RunConfig, config: RunConfig) -> None:
-    before, now = (each.model_dump(exclude=_LAYOUT) for each in (stored, config))
-    differing = [f"{name} is {now[name]}, was {before[name]}" for name in now if now[name] != before[name]]
-    if differing:
+    if differing := _differences(stored, config, exclude=_LAYOUT):
         raise CheckpointError(
-            f"run {config.run} has checkpoints of another config: {'; '.join(differing)}. "
+            f"run {config.run} has checkpoints of another config: {differing}. "
             "Give the new config a run name of its own, or restore the old values"
         )
+
+
+def _differences(stored: Contract, asked: Contract, exclude: Set[str] = frozenset()) -> str:
+    before, now = (each.model_dump(exclude=set(exclude)) for each in (stored, asked))
+    return "; ".join(f"{name} is {now[name]}, was {before[name]}" for name in now if now[name] != before[name])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ from hypothesis import strategies as st
 from planned import one_process, plan
 
 from ingestion.lake import Lake
+from ingestion.manifest import StoredKey
 from seismic_model.config import RunConfig
 from seismic_model.model.mae import MaskedAutoencoder
 from seismic_model.parallel import strategies
@@ -65,15 +67,42 @@ def test_what_is_saved_comes_back_to_the_last_bit(lake: Lake, mesh: Mesh) -> Non
 def test_only_the_newest_are_kept_and_remains_of_killed_saves_go(lake: Lake, mesh: Mesh) -> None:
     config = plan(lake, checkpoints_kept=2)
     strategy = build(config, mesh)
-    remains = f"{checkpoint_folder(config.run, 3)}/model-00001-of-00008.safetensors"
-    lake.write(remains, b"half")
+    remains = [f"{checkpoint_folder(config.run, step)}/model-00001-of-00008.safetensors" for step in (2, 3)]
+    for key in remains:
+        lake.write(key, b"half")
     assert checkpoint.latest(lake, config.run) is None
-    for step in (1, 2, 3):
+    for step in (1, 3, 4):
         checkpoint.save(lake, config, mesh, strategy, step)
-    assert [manifest.step for manifest in checkpoint.committed(lake, config.run)] == [2, 3]
+    assert [manifest.step for manifest in checkpoint.committed(lake, config.run)] == [3, 4]
     left = {entry.key.split("/")[3] for entry in lake.objects(f"runs/{config.run}/checkpoints")}
-    assert left == {"step-00000002", "step-00000003"}
-    assert not lake.exists(remains)
+    assert left == {"step-00000003", "step-00000004"}
+    assert not any(lake.exists(key) for key in remains)
+
+
+def test_a_checkpoint_that_another_process_is_writing_is_left_alone(lake: Lake, mesh: Mesh) -> None:
+    config = plan(lake)
+    under_way = f"{checkpoint_folder(config.run, 2)}/model-00001-of-00001.safetensors"
+    lake.write(under_way, b"being written")
+    checkpoint.save(lake, config, mesh, build(config, mesh), step=1)
+    assert lake.exists(under_way)
+
+
+def test_a_checkpoint_whose_files_vanish_is_never_committed(
+    lake: Lake, mesh: Mesh, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = plan(lake)
+    strategy = build(config, mesh)
+    together = checkpoint._files_of_all
+
+    def swept(written: list[StoredKey], mesh: Mesh) -> dict[str, StoredKey]:
+        files = together(written, mesh)
+        lake.delete([f"{checkpoint_folder(config.run, 1)}/{min(files)}"])
+        return files
+
+    monkeypatch.setattr(checkpoint, "_files_of_all", swept)
+    with pytest.raises(CheckpointError, match=r"lost model-00001.*before it was committed"):
+        checkpoint.save(lake, config, mesh, strategy, step=1)
+    assert checkpoint.latest(lake, config.run) is None
 
 
 def test_a_newer_folder_without_a_manifest_does_not_count(lake: Lake, mesh: Mesh) -> None:
@@ -85,18 +114,33 @@ def test_a_newer_folder_without_a_manifest_does_not_count(lake: Lake, mesh: Mesh
     assert manifest.step == 1
 
 
-def test_a_step_committed_by_someone_else_is_not_overwritten(lake: Lake, mesh: Mesh) -> None:
+def test_a_step_committed_by_someone_else_is_neither_overwritten_nor_damaged(lake: Lake, mesh: Mesh) -> None:
     config = plan(lake)
     checkpoint.save(lake, config, mesh, build(config, mesh), step=1)
     with pytest.raises(CheckpointError, match="two trainings share one run name"):
         checkpoint.save(lake, config, mesh, build(config, mesh, seed=1), step=1)
+    assert restore(lake, config, build(config, mesh)) == 1
 
 
-@pytest.mark.parametrize("file", ["model-00001-of-00001.safetensors", "optimizer-00001-of-00001.safetensors"])
+def test_all_processes_go_on_from_the_checkpoint_that_the_first_one_saw(
+    lake: Lake, mesh: Mesh, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = plan(lake)
+    for step in (1, 2):
+        checkpoint.save(lake, config, mesh, build(config, mesh, seed=step), step)
+    second = replace(mesh, dp=2, dp_rank=1)
+    monkeypatch.setattr(Mesh, "total", lambda _mesh, value: value + 2)  # process 0 saw step 1
+    found = checkpoint.latest_for_all(lake, config.run, second)
+    assert found is not None
+    assert found.step == 1
+
+
+@pytest.mark.parametrize("kind", ["model", "optimizer"])
 @pytest.mark.parametrize("damage", ["flip", "cut", "lose"])
-def test_a_damaged_shard_is_refused_and_named(lake: Lake, mesh: Mesh, file: str, damage: str) -> None:
+def test_a_damaged_shard_is_refused_and_named(lake: Lake, mesh: Mesh, kind: str, damage: str) -> None:
     config = plan(lake)
     checkpoint.save(lake, config, mesh, build(config, mesh), step=1)
+    [file] = [name for name in checkpoint.committed(lake, config.run)[0].files if name.startswith(kind)]
     key = f"{checkpoint_folder(config.run, 1)}/{file}"
     stored = lake.read(key)
     if damage == "lose":
@@ -152,14 +196,15 @@ def test_weights_of_another_model_are_refused(lake: Lake, mesh: Mesh) -> None:
     small = plan(lake, "small")
     checkpoint.save(lake, small, mesh, build(small, mesh), step=1)
     digest = checkpoint.committed(lake, "small")[0].weights_sha256
-    wide = plan(
-        lake,
-        "wide",
-        model=small.model.model_copy(update={"width": 48}),
-        init={"origin": "weights", "run": "small", "step": 1, "weights_sha256": digest},
-    )
-    with pytest.raises(CheckpointError, match=r"run wide cannot start from these weights.*has shape"):
-        restore(lake, wide, build(wide, mesh))
+    for name, change in (("wide", {"width": 48}), ("shallow", {"depth": 1}), ("flat", {"patch": (2, 4, 8)})):
+        other = plan(
+            lake,
+            name,
+            model=small.model.model_copy(update=change),
+            init={"origin": "weights", "run": "small", "step": 1, "weights_sha256": digest},
+        )
+        with pytest.raises(CheckpointError, match=rf"run small trained another model: {next(iter(change))} is"):
+            restore(lake, other, build(other, mesh))
 
 
 @given(st.lists(st.integers(1, 1000), min_size=1, max_size=30), st.integers(1, 9))

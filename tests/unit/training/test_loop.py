@@ -136,6 +136,22 @@ def test_a_batch_without_finite_gradients_changes_nothing_and_is_named(
     assert [entry["skipped"] for entry in entries] == [0, 0, 1, 1]
 
 
+def test_a_resumed_run_remembers_its_bad_batches(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    config = plan(lake)
+
+    def disturb(batch: MicroBatch) -> None:
+        if batch.step == 1:
+            poison(batch)
+        if batch.step == 4:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    with monkeypatch.context() as context:
+        on_step(context, disturb)
+        assert run(config) == "stopped"
+    assert run(config) == "finished"
+    assert [entry["skipped"] for entry in read_metrics(lake, config.run)] == [0] + 10 * [1]
+
+
 def test_too_many_bad_batches_stop_the_run(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     config = plan(lake, steps=40)
     on_step(monkeypatch, poison)

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from planned import one_process, plan
+from planned import one_process, plan, world_of_one
 
 from ingestion.lake import Lake
 from seismic_model import train
@@ -34,9 +34,13 @@ def rewrite(at: Lake, changes: dict[str, Any]) -> str:
         ({"steps": 0}, "steps: Input should be greater than 0"),
         ({"stesp": 3}, "stesp: Extra inputs are not permitted"),
         ({"dataset": None}, "dataset: Field required"),
-        ({"window": [8, 8, 10]}, "is not a multiple of patch"),
+        ({"window": [8, 8, 10]}, "is not a positive multiple of patch"),
         ({"strategy": "zero2", "precision": "float64"}, "float64 needs strategy 'ddp'"),
         ({"init": {"origin": "weights"}}, "needs run, step and weights_sha256"),
+        ({"window": [0, 8, 16]}, "is not a positive multiple of patch"),
+        ({"keep_ratio": 0.99}, "keep_ratio 0.99 of 16 tokens hides none"),
+        ({"betas": [0.9, 1.0]}, "betas.1: Input should be less than 1"),
+        ({"seed": 2**64}, "seed: Input should be less than"),
         ({"window": [8, 8, 8]}, r"window is (8, 8, 8), but datasets/2026-W48.json was frozen for (8, 8, 16)"),
         ({"dataset": "datasets/2026-W01.json"}, "does not exist; freeze a data set first"),
         ({"dataset_sha256": "0" * 64}, "it was changed after it was frozen"),
@@ -75,14 +79,18 @@ def test_processes_that_fit_neither_cp_nor_batch_are_refused(
     assert "1 processes cannot form groups of cp=2" in caplog.text
 
 
-def test_a_finished_run_ends_at_once_and_a_damaged_one_with_1(lake: Lake, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_finished_run_ends_at_once_and_a_damaged_one_with_1(
+    lake: Lake, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
     config = plan(lake)
     with one_process() as mesh:
         loop.train(config, lake, load_dataset(lake, config.dataset), mesh)
     before = {entry.key: entry.etag for entry in lake.objects()}
     caplog.set_level("INFO")
+    for name, value in world_of_one().items():
+        monkeypatch.setenv(name, value)
     assert train.main(["--config", lake.uri_of(config.key)]) == 0
-    assert "is finished: its checkpoint at step 12 is the last" in caplog.text
+    assert "the checkpoint of run first at step 12 is its last" in caplog.text
     assert {entry.key: entry.etag for entry in lake.objects()} == before
     lake.write("runs/first/checkpoints/step-00000012/manifest.json", b"{")
     assert train.main(["--config", lake.uri_of(config.key)]) == 1
