@@ -16,10 +16,13 @@ from __future__ import annotations
 
 import argparse
 import ctypes
+import json
 import logging
 import os
 import signal
 import sys
+import time
+from pathlib import Path
 
 from obstore.exceptions import BaseError
 from pydantic import ValidationError
@@ -52,8 +55,7 @@ def main(arguments: list[str] | None = None) -> int:
         if dataset.window != config.window:
             raise ConfigError(f"window is {config.window}, but {config.dataset} was frozen for {dataset.window}")
     except (ConfigError, DatasetError, LakeError, BaseError) as error:
-        logger.error("%s", error)
-        return 2
+        return _failed(error, 2)
     return _train(config, lake, dataset)
 
 
@@ -89,12 +91,19 @@ def _train(config: RunConfig, lake: Lake, dataset: Dataset) -> int:
             outcome = train(config, lake, dataset, mesh)
         logger.info("run %s %s", config.run, outcome)
     except (MeshError, BatchError) as error:
-        logger.error("%s", error)
-        return 2
+        return _failed(error, 2)
     except (TrainingError, CheckpointError, DatasetError, VolumeError, BaseError) as error:
-        logger.error("%s", error)
-        return 1
+        return _failed(error, 1)
     return 0
+
+
+def _failed(error: Exception, code: int) -> int:
+    """Log why, and let torchrun repeat it as the root cause at the end of its own log."""
+    reason = str(error).split("\n\nDebug source")[0]  # which obstore adds
+    logger.error("%s", reason)
+    if path := os.environ.get("TORCHELASTIC_ERROR_FILE"):
+        Path(path).write_text(json.dumps({"message": reason, "timestamp": str(int(time.time()))}))
+    return code
 
 
 if __name__ == "__main__":

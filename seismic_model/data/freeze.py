@@ -7,6 +7,7 @@ frozen week and kept for ever, or places that one model trained on would score t
 from __future__ import annotations
 
 import hashlib
+import logging
 import math
 import re
 from collections.abc import Collection, Iterable
@@ -29,8 +30,17 @@ from seismic_model.data.dataset import (
     dataset_label,
     load_dataset,
 )
-from seismic_model.data.splits import MIN_LIVE_SHARE, held_out_mask, held_out_regions, touched_cells, train_origins
+from seismic_model.data.splits import (
+    MIN_LIVE_SHARE,
+    coordinate_space,
+    held_out_mask,
+    held_out_regions,
+    touched_cells,
+    train_origins,
+)
 from seismic_model.data.store import SurveyVolume, VolumeError
+
+logger = logging.getLogger(__name__)
 
 
 class FreezeError(Exception):
@@ -63,6 +73,7 @@ def freeze(
     _check_policy(lake, policy)
     previous = _last_before(lake, week)
     newest, excluded = _passed_versions(lake)
+    _warn_of_several_spaces(newest)
     chosen = _choose(newest, excluded, surveys)
     cells = _held_out_cells(lake, newest, policy, previous)
     measured = []
@@ -121,6 +132,20 @@ def _passed_versions(lake: Lake) -> tuple[list[Manifest], list[Excluded]]:
                 break
             excluded.append(Excluded(survey=manifest.survey, digest=manifest.digest, reason=reason))
     return passed, excluded
+
+
+def _warn_of_several_spaces(newest: Iterable[Manifest]) -> None:
+    surveys_of: dict[str, list[str]] = {}
+    for manifest in newest:
+        surveys_of.setdefault(coordinate_space(manifest), []).append(manifest.survey)
+    if len(surveys_of) > 1:
+        listed = "; ".join(f"{space}: {', '.join(surveys)}" for space, surveys in sorted(surveys_of.items()))
+        logger.warning(
+            "the surveys lie in %d coordinate systems, and a place that two of them share is not recognised: one may "
+            "train on what the other holds out. Deliver overlapping surveys in one CRS. %s",
+            len(surveys_of),
+            listed,
+        )
 
 
 def _not_passed(lake: Lake, manifest: Manifest) -> str | None:

@@ -54,7 +54,7 @@ class CropReader:
         self._sampler = _sampler(dataset, seed, self._volumes)
 
     def stream(self) -> Generator[MicroBatch, None, None]:
-        """The micro-batches; can be had once. Raises ``VolumeError`` for a chunk that is lost or changed."""
+        """The micro-batches; can be had once. Raises ``VolumeError`` for a chunk that is lost or damaged."""
         turns = ((step, micro) for step in self._steps for micro in range(self._plan.accumulation))
         pending: deque[Future[MicroBatch]] = deque()
         with ThreadPoolExecutor(_AHEAD, thread_name_prefix="crops") as crop_pool, self._chunk_pool:

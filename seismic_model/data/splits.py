@@ -30,7 +30,7 @@ def held_out_mask(manifest: Manifest, split: SplitPolicy, held_out_cells: Iterab
     """
     if manifest.survey in split.held_out_surveys:
         return np.ones(manifest.shape[:2], dtype=bool)
-    space = _space(manifest)
+    space = coordinate_space(manifest)
     added = {(x, y) for crs, x, y in held_out_cells if crs == space}
     cells_C2, cell_of_IX = _cells(manifest, split.cell_size)
     held_C = [(x, y) in added or _chosen(split, (space, x, y)) for x, y in cells_C2.tolist()]
@@ -40,7 +40,7 @@ def held_out_mask(manifest: Manifest, split: SplitPolicy, held_out_cells: Iterab
 def touched_cells(manifest: Manifest, live_IX: BoolArray, split: SplitPolicy) -> list[Cell]:
     """Cells that hold a live trace of the survey, sorted."""
     cells_C2, cell_of_IX = _cells(manifest, split.cell_size)
-    space = _space(manifest)
+    space = coordinate_space(manifest)
     return sorted((space, x, y) for x, y in cells_C2[np.unique(cell_of_IX[live_IX])].tolist())
 
 
@@ -101,7 +101,8 @@ def _cells(manifest: Manifest, cell_size: float) -> tuple[npt.NDArray[np.int64],
     return cells_C2, cell_of_N.reshape(inlines, crosslines)
 
 
-def _space(manifest: Manifest) -> str:
+def coordinate_space(manifest: Manifest) -> str:
+    """What a survey's coordinates can be compared within: its CRS, or the one space of all without a known CRS."""
     return manifest.geometry.crs or LOCAL
 
 

@@ -113,7 +113,8 @@ class SurveyVolume:
     def read(self, i0: int, i1: int, x0: int, x1: int, z0: int, z1: int) -> FloatArray:
         """Raw amplitudes (i1 - i0, x1 - x0, z1 - z0) of that box of indices; NaN where nothing was recorded.
 
-        Raises ``IndexError`` for a box outside the volume and ``VolumeError`` for a chunk that is lost or changed.
+        Raises ``IndexError`` for a box outside the volume and ``VolumeError`` for a chunk that is lost, of another
+        size or undecodable; digests are not checked, which would cost as much CPU as decoding.
         """
         box = ((i0, i1), (x0, x1), (z0, z1))
         if any(not 0 <= a <= b <= n for (a, b), n in zip(box, self.manifest.shape, strict=True)):

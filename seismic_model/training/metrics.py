@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import json
+import logging
 import time
 from typing import Any
+
+from obstore.exceptions import BaseError
 
 from ingestion.lake import Lake
 from seismic_model.config import run_folder
 
 _FLUSH_SECONDS = 5.0
 _BYTES_PER_SECOND = 200_000  # at most, on average: object stores cannot append, so each flush writes everything
+
+logger = logging.getLogger(__name__)
 
 
 class MetricsLog:
@@ -28,12 +33,20 @@ class MetricsLog:
         self._due = time.monotonic()
 
     def append(self, entry: dict[str, Any]) -> None:
-        """Add a step's line; it reaches the lake within seconds, or at the next ``flush``."""
+        """Add a step's line; it reaches the lake within seconds or, where that fails now, at the next ``flush``."""
         line = json.dumps(entry, allow_nan=False)
         self._lines.append(line)
         self._size += len(line)
         if time.monotonic() >= self._due:
+            self.try_flush()
+
+    def try_flush(self) -> None:
+        """Write all lines; a lake that does not take them costs nothing but a warning."""
+        try:
             self.flush()
+        except BaseError as error:
+            logger.warning("the lake did not take metrics.jsonl: %s", str(error).splitlines()[0])
+            self._due = time.monotonic() + _FLUSH_SECONDS
 
     def flush(self) -> None:
         """Write all lines."""

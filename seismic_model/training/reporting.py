@@ -45,7 +45,7 @@ class Reporter:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._bar.stop()
-        self._log.flush()
+        self._log.try_flush()  # the last save had all figures that it needs
         self._tracker.close("FAILED" if error else "FINISHED" if self._bar.finished else "KILLED")
 
     def step(self, entry: dict[str, Any]) -> None:

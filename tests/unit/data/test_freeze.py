@@ -77,6 +77,15 @@ def test_another_split_policy_is_refused_and_changes_nothing(shelf: Lake) -> Non
     assert not shelf.exists(dataset_key("2026-W49"))
 
 
+def test_surveys_in_several_coordinate_systems_are_warned_of(shelf: Lake, caplog: pytest.LogCaptureFixture) -> None:
+    freeze(shelf, "2026-W48", WINDOW, SPLIT)
+    assert not caplog.text
+    publish(shelf, "west", noise((24, 24, 16)), crs="EPSG:23031")
+    freeze(shelf, "2026-W49", WINDOW, SPLIT)
+    assert "2 coordinate systems" in caplog.text
+    assert "EPSG:23031: west; local: north, south" in caplog.text
+
+
 def test_what_is_left_out_says_why(shelf: Lake) -> None:
     publish(shelf, "thin", noise((40, 40, 7)))
     publish(shelf, "sick", noise((24, 24, 16)), status="held")

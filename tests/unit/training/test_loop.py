@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from obstore.exceptions import GenericError
 from planned import one_process, plan
 
 from ingestion.lake import Lake
@@ -161,3 +162,21 @@ def test_too_many_bad_batches_stop_the_run(lake: Lake, monkeypatch: pytest.Monke
 
 def poison(batch: MicroBatch) -> None:
     batch.values_BIXZ[np.nonzero(batch.live_BIXZ)] = np.nan
+
+
+def test_figures_that_the_lake_does_not_take_cost_a_warning_and_come_with_the_next(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    config = plan(lake, checkpoint_every=12)
+    write, refused = Lake.write, []
+
+    def refuse_once(to: Lake, key: str, data: bytes) -> None:
+        if key.endswith("metrics.jsonl") and not refused:
+            refused.append(key)
+            raise GenericError("503 Slow Down")
+        write(to, key, data)
+
+    monkeypatch.setattr(Lake, "write", refuse_once)
+    assert run(config) == "finished"
+    assert "did not take metrics.jsonl: 503 Slow Down" in caplog.text
+    assert [entry["step"] for entry in read_metrics(lake, config.run)] == list(range(1, 13))

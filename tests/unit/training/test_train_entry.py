@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from planned import one_process, plan, world_of_one
+from torch.distributed.elastic.multiprocessing.errors import ProcessFailure
 
 from ingestion.lake import Lake
 from seismic_model import train
@@ -63,6 +64,17 @@ def test_a_config_that_is_not_there_or_no_json_is_refused(lake: Lake, caplog: py
     lake.write("runs/x/config.json", b"steps: 3")
     assert train.main(["--config", lake.uri_of("runs/x/config.json")]) == 2
     assert "Invalid JSON" in caplog.text
+
+
+def test_torchrun_is_told_why(
+    lake: Lake, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    told = tmp_path / "error.json"
+    monkeypatch.setenv("TORCHELASTIC_ERROR_FILE", str(told))
+    assert train.main(["--config", rewrite(lake, {"steps": 0})]) == 2
+    failure = ProcessFailure(local_rank=0, pid=1, exitcode=2, error_file=str(told))
+    assert failure.message in caplog.text
+    assert "steps: Input should be greater than 0" in failure.message
 
 
 def test_a_start_without_torchrun_is_explained(lake: Lake, caplog: pytest.LogCaptureFixture) -> None:
