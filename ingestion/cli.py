@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
+from urllib.parse import unquote
 
 import click
 
@@ -16,11 +17,12 @@ from ingestion.spec import printable
 if TYPE_CHECKING:
     from ingestion.lake import Lake
     from ingestion.manifest import Manifest
+    from ingestion.source import Source
     from ingestion.spec import SurveySpec
     from ingestion.volume import Progress
 
 LAKE_HELP = "Where surveys are published: a folder, file:///… or s3://bucket/prefix."
-SPEC_HELP = "Survey spec (YAML). Default: NAME.yaml beside NAME.sgy, when it is there."
+SPEC_HELP = "Survey spec (YAML). Default: NAME.yaml or NAME.yml beside NAME.sgy, when it is there."
 JSON_HELP = "Print one JSON object instead of text."
 
 
@@ -98,6 +100,7 @@ def ingest(file: str, lake_uri: str, spec_uri: str | None, as_json: bool) -> Non
     with _messages(), _progress() as progress:
         spec, uris, name = _spec(file, spec_uri)
         lake = Lake(lake_uri)
+        lake.check()
         result = ingest_sources(uris, lake, spec, name=name, progress=progress)
     if as_json:
         click.echo(result.model_dump_json(indent=2))
@@ -171,21 +174,28 @@ def show(name: str, lake_uri: str, as_json: bool) -> None:
 
 def _spec(file: str, spec_uri: str | None) -> tuple[SurveySpec, list[str], str | None]:
     """The spec of ``file``, the URIs of all files of its survey, and its name where the spec's file gives it."""
-    from ingestion.discover import sibling_uris
+    from ingestion.discover import SPEC_SUFFIXES, sibling_uris, spec_text
+    from ingestion.lake import split_uri
     from ingestion.source import open_source
     from ingestion.spec import SurveySpec, parse_spec
 
+    if file.startswith("s3://"):
+        folder, key = split_uri(file)
+        folder.check(key)
     if spec_uri is None:
         open_source(file)  # a wrong name is said before anything else
-        beside = file.removesuffix(Path(file).suffix) + ".yaml"
-        try:
-            found = open_source(beside)
-        except FileNotFoundError:
+        stem = file.removesuffix(Path(file).suffix)
+        beside = [found for suffix in SPEC_SUFFIXES if (found := _source_if_there(stem + suffix)) is not None]
+        if not beside:
             return SurveySpec(), [file], None
-        click.echo(f"using the survey spec {printable(beside)}", err=True)
+        if len(beside) > 1:
+            both = " and ".join(printable(found.uri) for found in beside)
+            raise click.ClickException(f"both {both} lie beside the file; take one away, or give one with --spec")
+        [found] = beside
+        click.echo(f"using the survey spec {printable(found.uri)}", err=True)
     else:
         found = open_source(spec_uri)
-    spec = parse_spec(found.read(0, found.size), found.uri)
+    spec = parse_spec(spec_text(found.lake, found.lake.head(found.key)), found.uri)
     if spec.files and file.rpartition("/")[2] not in spec.files:
         raise click.ClickException(
             f"{printable(file)} is not among the files of {printable(found.uri)}; give one of these"
@@ -193,13 +203,25 @@ def _spec(file: str, spec_uri: str | None) -> tuple[SurveySpec, list[str], str |
     return spec, sibling_uris(file, spec), Path(found.name).stem if spec.files else None
 
 
+def _source_if_there(uri: str) -> Source | None:
+    from ingestion.source import open_source
+
+    try:
+        return open_source(uri)
+    except FileNotFoundError:
+        return None
+
+
 def _existing_lake(uri: str) -> Lake:
-    """A lake to read from: a folder that is not there is a slip, not an empty lake."""
+    """A lake to read from: a folder that is not there is a slip, not an empty lake, and is not made."""
     from ingestion.lake import Lake, LakeError
 
-    if "://" not in uri and not Path(uri).is_dir():
-        raise LakeError(f"no folder {uri!r}; give the lake that `survey ingest` published to")
-    return Lake(uri)
+    path = unquote(uri.removeprefix("file://")) if uri.startswith("file://") else uri
+    if "://" not in path and not Path(path).is_dir():
+        raise LakeError(f"no folder {path!r}; give the lake that `survey ingest` published to")
+    lake = Lake(uri)
+    lake.check()
+    return lake
 
 
 @contextmanager

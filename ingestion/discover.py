@@ -1,7 +1,9 @@
 """What was dropped under ``incoming/`` and is not taken in yet.
 
-A survey ``NAME.sgy`` may have its spec beside it as ``NAME.yaml``. A spec that lists ``files`` makes one survey of
-them, which is found when all are there. Files whose names end otherwise (``.part``, ``.txt``) are left alone.
+A survey ``NAME.sgy`` may have its spec beside it as ``NAME.yaml`` or ``NAME.yml``. A spec that lists ``files`` makes
+one survey of them, which is found when all are there. Files whose names end otherwise (``.part``, ``.txt``) are left
+alone. A name that can be no key (control characters, no UTF-8) is an arrival without files, which ingest holds back
+with the reason.
 
 ``index/arrivals/<fingerprint>.json`` remembers each outcome. The fingerprint covers keys, sizes and ETags of the
 files and the bytes of the spec, so that a repaired file or spec is found again, and nothing large is read.
@@ -17,7 +19,7 @@ from pathlib import PurePosixPath
 
 from ingestion.lake import Entry, Lake
 from ingestion.manifest import FORMAT_VERSION, Contract, Digest, SafeName
-from ingestion.spec import SpecError, SurveySpec, parse_spec, safe_identifier
+from ingestion.spec import MAX_SPEC_BYTES, SpecError, SurveySpec, parse_spec, printable, safe_identifier
 
 INCOMING = "incoming"
 SEGY_SUFFIXES = (".sgy", ".segy", ".seg")
@@ -33,13 +35,16 @@ class Arrival(Contract):
     spec_key: str | None
     fingerprint: Digest
     rivals: list[str] = []  # other new files that would be the same survey
+    unusable: bool = False  # a name that can be no key; ``original_name`` is it, made printable
 
 
 def discover(lake: Lake, *, include_known: bool = False) -> list[Arrival]:
     """New surveys by name; with ``include_known`` also those whose outcome is remembered."""
-    entries = {entry.key: entry for entry in lake.objects(INCOMING)}
-    specs = {key: lake.read(key) for key in entries if _suffix(key) in SPEC_SUFFIXES}
-    found = [_arrival(lake, entries, keys, spec_key, specs) for keys, spec_key in _groups(entries, specs)]
+    unusable: list[str] = []
+    entries = {entry.key: entry for entry in lake.objects(INCOMING, unusable=unusable.append)}
+    specs = _specs(lake, entries)
+    found = [_arrival(entries, keys, spec_key, specs) for keys, spec_key in _groups(entries, specs)]
+    found += [_unusable(name) for name in unusable if _suffix(name) in SEGY_SUFFIXES + SPEC_SUFFIXES]
     if not include_known:
         found = [arrival for arrival in found if not lake.exists(_memory_key(arrival))]
     return sorted(_with_rivals(found), key=lambda arrival: (arrival.survey, arrival.keys))
@@ -54,6 +59,21 @@ def sibling_uris(uri: str, spec: SurveySpec) -> list[str]:
     """URIs of all files of a survey, of which ``uri`` is one: those that the spec lists, else itself."""
     folder = uri.rpartition("/")[0]
     return [f"{folder}/{name}" if folder else name for name in spec.files] or [uri]
+
+
+def _specs(lake: Lake, entries: dict[str, Entry]) -> dict[str, bytes]:
+    """Text of all specs by key."""
+    found: dict[str, bytes] = {}
+    for key, entry in entries.items():
+        if _suffix(key) in SPEC_SUFFIXES:
+            with suppress(FileNotFoundError):  # taken away since it was listed
+                found[key] = spec_text(lake, entry)
+    return found
+
+
+def spec_text(lake: Lake, entry: Entry) -> bytes:
+    """A survey spec as it lies on the lake; of one that is too long only so much that ``parse_spec`` sees it."""
+    return lake.read_range(entry.key, 0, min(entry.size, MAX_SPEC_BYTES + 1)) if entry.size else b""
 
 
 def _groups(entries: dict[str, Entry], specs: dict[str, bytes]) -> list[tuple[list[str], str | None]]:
@@ -72,17 +92,17 @@ def _groups(entries: dict[str, Entry], specs: dict[str, bytes]) -> list[tuple[li
             if not alone:
                 waiting.add(_folder(spec_key))
             continue
-        listed = [f"{_folder(spec_key)}/{name}" for name in files] or alone
-        claimed.update(listed)
+        listed = [f"{_folder(spec_key)}/{name}" for name in files]
+        claimed.update(listed or alone)
         if listed and all(key in entries for key in listed):
             groups.append((listed, spec_key))
+        elif not listed:  # NAME.sgy and NAME.segy are rivals, not parts of one survey
+            groups += [([key], spec_key) for key in alone]
     groups += [([key], None) for key in sorted(segys - claimed) if _folder(key) not in waiting]
     return groups
 
 
-def _arrival(
-    lake: Lake, entries: dict[str, Entry], keys: list[str], spec_key: str | None, specs: dict[str, bytes]
-) -> Arrival:
+def _arrival(entries: dict[str, Entry], keys: list[str], spec_key: str | None, specs: dict[str, bytes]) -> Arrival:
     text = specs.get(spec_key or "", b"")
     original = PurePosixPath(spec_key or keys[0]).stem
     with suppress(SpecError):  # ingest_arrival holds it back with the reason
@@ -95,6 +115,18 @@ def _arrival(
         keys=keys,
         spec_key=spec_key,
         fingerprint=hashlib.sha256(content.encode()).hexdigest(),
+    )
+
+
+def _unusable(name: str) -> Arrival:
+    shown = printable(name.removeprefix(f"{INCOMING}/"))
+    return Arrival(
+        survey=safe_identifier(PurePosixPath(shown).stem),
+        original_name=shown,
+        keys=[],
+        spec_key=None,
+        fingerprint=hashlib.sha256(name.encode("utf-8", "surrogatepass")).hexdigest(),
+        unusable=True,
     )
 
 

@@ -18,7 +18,7 @@ from typing import Literal
 import numpy as np
 
 from ingestion.catalog import load_manifest
-from ingestion.discover import Arrival, remember
+from ingestion.discover import Arrival, remember, spec_text
 from ingestion.inspect import Survey, inspect
 from ingestion.lake import Lake
 from ingestion.manifest import (
@@ -107,9 +107,13 @@ def ingest(
 
 def ingest_arrival(lake: Lake, arrival: Arrival, *, progress: Progress = _silent) -> IngestResult:
     """``ingest`` for what ``discover`` found, with its spec; the outcome is remembered, so that it is found once."""
+    if arrival.unusable:
+        result = _hold_unusable(lake, arrival)
+        remember(lake, arrival, result.status)
+        return result
     uris = [lake.uri_of(key) for key in arrival.keys]
     try:
-        text = lake.read(arrival.spec_key) if arrival.spec_key else b""
+        text = spec_text(lake, lake.head(arrival.spec_key)) if arrival.spec_key else b""
         spec = parse_spec(text, arrival.spec_key or "")
     except SpecError as error:
         expected, release = "a readable survey spec", "mend the spec; the survey is taken in by the next run"
@@ -157,6 +161,16 @@ def _hold(
 ) -> IngestResult:
     key = quarantine(lake, survey, digest, findings, original_name=original, sources=uris)
     return IngestResult(status="held", survey=survey, digest=digest, findings=findings, manifest=None, report_key=key)
+
+
+def _hold_unusable(lake: Lake, arrival: Arrival) -> IngestResult:
+    finding = hold(
+        "name-unusable",
+        f"a file under incoming/ called {arrival.original_name}",
+        "names in UTF-8 without control characters and without empty parts",
+        "rename the file",
+    )
+    return _hold(lake, arrival.survey, arrival.fingerprint, [finding], arrival.original_name, [])
 
 
 def _hold_rivals(lake: Lake, arrival: Arrival, uris: list[str]) -> IngestResult:
@@ -213,6 +227,8 @@ def _convert(
 ) -> Manifest:
     folder = f"{survey_folder(name, digest)}/volume.mdio"
     statistics = write_volume(survey, lake, folder, name, progress)
+    for source in survey.sources:  # else a file replaced meanwhile would be taken for a failed verification
+        source.check_unchanged()
     volume = verify_volume(survey, lake, folder, statistics, progress)
     for source in survey.sources:
         source.check_unchanged()

@@ -8,14 +8,16 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator
+import re
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from datetime import timedelta
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, unquote
 
 import obstore
-from obstore.exceptions import AlreadyExistsError, InvalidPathError
+from obstore.exceptions import AlreadyExistsError, BaseError, InvalidPathError
 from obstore.store import LocalStore, S3Store
 
 if TYPE_CHECKING:
@@ -47,13 +49,7 @@ class Lake:
             if not bucket:
                 raise LakeError(f"lake URI {uri!r} names no bucket; expected s3://BUCKET/PREFIX")
             self.uri = f"s3://{bucket}/{prefix}".rstrip("/")
-            endpoint = os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL")
-            self.store: S3Store | LocalStore = S3Store(
-                bucket,
-                prefix=prefix or None,
-                endpoint=endpoint,
-                client_options={"allow_http": True, "timeout": "120s"},
-            )
+            self.store: S3Store | LocalStore = _s3_store(self.uri)
         elif scheme in ("", "file"):
             root = Path(unquote(rest) if scheme else uri).absolute()
             self.uri = root.as_uri()
@@ -65,6 +61,28 @@ class Lake:
                 ) from error
         else:
             raise LakeError(f"lake URI {uri!r} has scheme {scheme!r}; expected s3:// or file://")
+
+    def check(self, key: str | None = None) -> None:
+        """Ask the server of an ``s3://`` URI once, for ``key`` or for a listing.
+
+        Raises ``LakeError`` within seconds when it does not answer or refuses; whether ``key`` exists is no matter.
+        """
+        if isinstance(self.store, LocalStore):
+            return
+        store = _s3_store(self.uri, timeout="10s", retries=1)
+        try:
+            if key is None:
+                obstore.list_with_delimiter(store)
+            else:
+                obstore.head(store, _checked(key))
+        except (InvalidPathError, FileNotFoundError):  # an answer
+            return
+        except BaseError as error:
+            reason = str(error).split("\n\nDebug source")[0]
+            raise LakeError(
+                f"{self.uri} at {_endpoint() or 'AWS'} cannot be read: {reason}; "
+                "check the bucket, AWS_ENDPOINT_URL, AWS_REGION and the credentials (AWS_ACCESS_KEY_ID, …)"
+            ) from error
 
     def uri_of(self, key: str) -> str:
         """The absolute URI of ``key`` (percent-encoded in a ``file://`` URI)."""
@@ -107,17 +125,54 @@ class Lake:
             return False
         return True
 
-    def objects(self, prefix: str = "") -> Iterator[Entry]:
-        """All objects below the folder ``prefix``, in no particular order."""
+    def objects(self, prefix: str = "", *, unusable: Callable[[str], None] | None = None) -> Iterator[Entry]:
+        """All objects below the folder ``prefix``, in no particular order.
+
+        Names that can be no key (control characters, no UTF-8, empty parts) are passed over and told to ``unusable``;
+        without it they raise ``LakeError``.
+        """
+        seen: set[str] = set()
         try:
             for batch in obstore.list(self.store, prefix=prefix.strip("/") or None):
                 for meta in batch:
+                    seen.add(meta["path"])
                     yield _entry(meta)
-        except InvalidPathError as error:
-            raise LakeError(
-                f"a name below {self.uri}/{prefix} holds a control character: {str(error).splitlines()[0]!a}; "
-                "rename or remove that file"
-            ) from error
+        except InvalidPathError as error:  # which ends the whole listing
+            if unusable is None:
+                raise LakeError(
+                    f"a name below {self.uri}/{prefix} can be no key: {str(error).splitlines()[0]!a}; "
+                    "rename or remove that file"
+                ) from error
+            for name in sorted(self._names(prefix) - seen):
+                try:
+                    yield self.head(name)
+                except LakeError:
+                    unusable(name)
+                except FileNotFoundError:  # deleted meanwhile
+                    continue
+
+    def _names(self, prefix: str) -> set[str]:
+        """All names below ``prefix`` as the file system or the server has them, files only."""
+        if isinstance(self.store, LocalStore):
+            root = Path(unquote(self.uri.removeprefix("file://")))
+            return {
+                os.path.relpath(f"{folder}/{name}", root)
+                for folder, _, names in os.walk(root / prefix, followlinks=True)
+                for name in names
+            }
+        import boto3
+        from botocore.config import Config
+
+        bucket, _, above = self.uri.removeprefix("s3://").partition("/")
+        start = f"{above}/" if above else ""
+        config = Config(s3={"addressing_style": "path"} if _endpoint() else None)
+        pages = (
+            boto3.client("s3", config=config)
+            .get_paginator("list_objects_v2")
+            .paginate(Bucket=bucket, Prefix=f"{start}{prefix.strip('/')}/")
+        )
+        keys = (item["Key"] for page in pages for item in page.get("Contents", []))
+        return {key.removeprefix(start) for key in keys if not key.endswith("/")}
 
     def folders(self, prefix: str = "") -> list[str]:
         """Names of the folders directly below the folder ``prefix``, sorted."""
@@ -149,9 +204,27 @@ def split_uri(uri: str) -> tuple[Lake, str]:
     return Lake(folder or ("/" if uri.startswith("/") else ".")), key
 
 
+def _s3_store(uri: str, timeout: str = "120s", retries: int = 10) -> S3Store:
+    bucket, _, prefix = uri.removeprefix("s3://").partition("/")
+    endpoint = _endpoint()
+    if endpoint and not re.match(r"https?://[^/]", endpoint):
+        raise LakeError(f"AWS_ENDPOINT_URL is {endpoint!r}; expected http://HOST:PORT or https://HOST")
+    return S3Store(
+        bucket,
+        prefix=prefix or None,
+        client_options={"allow_http": True, "timeout": timeout, "connect_timeout": "4s"},
+        retry_config={"max_retries": retries, "retry_timeout": timedelta(minutes=3)},
+        config={"endpoint": endpoint} if endpoint else {},
+    )
+
+
+def _endpoint() -> str | None:
+    return os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL") or None
+
+
 def _checked(key: str) -> str:
-    if any(ord(c) < 32 or ord(c) == 127 for c in key):
-        raise LakeError(f"key {key!a} holds a control character; rename the file")
+    if any(ord(c) < 32 or ord(c) == 127 or "\ud800" <= c <= "\udfff" for c in key):
+        raise LakeError(f"key {key!a} holds a control character or is not UTF-8; rename the file")
     if not key or key.startswith("/") or any(part in ("", ".", "..") for part in key.split("/")):
         raise LakeError(f"key {key!r} would leave its prefix; expected a relative path of plain names")
     return key

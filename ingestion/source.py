@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import unquote
 
+from obstore.exceptions import BaseError
+
 from ingestion.lake import Lake, split_uri
 from ingestion.manifest import Finding
 
@@ -49,12 +51,12 @@ class Source:
         return self.key.rpartition("/")[2]
 
     def read(self, start: int, length: int) -> bytes:
-        """``length`` bytes from ``start``. Raises ``SourceChangedError`` when the file has become shorter."""
+        """``length`` bytes from ``start``. Raises ``SourceChangedError`` when the file is shorter now, or gone."""
         try:
             data = self.lake.read_range(self.key, start, length) if length else b""
-        except (FileNotFoundError, OSError) as error:
+        except (FileNotFoundError, BaseError):  # of a range beyond the end the stores say only that it is invalid
             self.check_unchanged()
-            raise SourceChangedError(f"{self.uri}: bytes {start} to {start + length} cannot be read") from error
+            raise
         if len(data) != length:
             raise SourceChangedError(f"{self.uri}: {len(data)} bytes at {start}; expected {length}")
         return data
@@ -73,10 +75,11 @@ class Source:
                 yield pending.result()
 
     def sha256(self) -> str:
-        """Digest of the whole file."""
+        """Digest of the whole file. Raises ``SourceChangedError`` when it changes meanwhile."""
         digest = hashlib.sha256()
         for block in self.blocks(0, self.size):
             digest.update(block)
+        self.check_unchanged()
         return digest.hexdigest()
 
     def check_unchanged(self) -> None:

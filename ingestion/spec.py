@@ -49,8 +49,10 @@ class SurveySpec(Contract):
     sample_format: SampleFormat | None = None
     domain: Literal["time", "depth"] | None = None
     depth_unit: Literal["m", "ft"] | None = None
-    sample_interval: float | None = Field(default=None, gt=0)  # ms, or the depth unit
-    first_sample: float | None = None  # ms, or the depth unit; instead of the recording delay
+    sample_interval: float | None = Field(default=None, gt=0, le=1e6)  # ms, or the depth unit
+    first_sample: float | None = Field(
+        default=None, ge=-1e9, le=1e9
+    )  # ms, or the depth unit; instead of the recording delay
     polarity: Literal["normal", "reverse", "unknown"] = "unknown"
     amplitude_unit: str | None = None
     crs: str | None = Field(default=None, pattern=r"^EPSG:\d{4,6}$")
@@ -88,7 +90,8 @@ def parse_spec(text: bytes, origin: str) -> SurveySpec:
         raise SpecError(f"{origin}: {len(text)} bytes; expected a survey spec of at most {MAX_SPEC_BYTES}")
     try:
         fields = yaml.safe_load(text.decode("utf-8"))
-    except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as error:
+    except (yaml.YAMLError, ValueError, LookupError, AttributeError, RecursionError) as error:
+        # besides its own errors, PyYAML lets those of int(), date() and the like through
         raise SpecError(f"{origin}: not readable as YAML: {error}") from error
     if fields is None:
         fields = {}

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import boto3
 import mdio
 import numpy as np
 import pytest
@@ -21,7 +22,7 @@ from segy_bytes import Draft, draft
 from ingestion.catalog import load_manifest, surveys
 from ingestion.discover import discover
 from ingestion.ingest import IngestResult, ingest, ingest_arrival
-from ingestion.lake import Lake
+from ingestion.lake import Lake, LakeError
 from ingestion.manifest import Manifest
 from ingestion.quarantine import load_report
 
@@ -184,6 +185,26 @@ def test_a_folder_of_arrivals_on_s3(lake: Lake) -> None:
     assert discover(lake) == []
     [manifest] = surveys(lake)
     assert manifest.sources[0].original_name == "good one.sgy"
+
+
+def test_a_key_that_cannot_be_read_holds_back_no_other(lake: Lake) -> None:
+    lake.write("incoming/good.sgy", draft().to_bytes())
+    bucket, _, prefix = lake.uri.removeprefix("s3://").partition("/")
+    for name in ("a\nb.sgy", "", "notes\t.txt"):
+        boto3.client("s3").put_object(Bucket=bucket, Key=f"{prefix}/incoming/{name}", Body=b"x")
+    found = discover(lake)
+    results = [ingest_arrival(lake, arrival) for arrival in found]
+    assert {a.original_name: r.status for a, r in zip(found, results, strict=True)} == {
+        "good": "published",
+        "a\\nb.sgy": "held",
+    }
+    assert discover(lake) == []
+
+
+def test_a_bucket_that_is_not_there_is_said(lake: Lake) -> None:
+    lake.check()
+    with pytest.raises(LakeError, match="check the bucket"):
+        Lake("s3://no-such-bucket/p").check()
 
 
 def start(path: Path, lake: Lake) -> subprocess.Popen[bytes]:

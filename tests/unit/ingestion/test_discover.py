@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -90,8 +91,31 @@ def test_two_new_files_of_one_name_are_both_held_back(lake: Lake) -> None:
     assert ingest_arrival(lake, arrival).status == "published"
 
 
-def test_a_name_that_no_store_can_hold_is_said(lake: Lake, tmp_path: Path) -> None:
-    drop(lake, a__sgy=b"x")
-    (tmp_path / "incoming" / "a\nb.sgy").write_bytes(b"x")
-    with pytest.raises(LakeError, match=r"control character.*rename or remove"):
-        discover(lake)
+@pytest.mark.parametrize("name", [b"b\n.sgy", b"b\x1b[31m.sgy", b"b\xff.sgy"])
+def test_a_name_that_no_store_can_hold_is_held_back_alone(lake: Lake, tmp_path: Path, name: bytes) -> None:
+    drop(lake, a__sgy=draft().to_bytes(), notes__txt="x")
+    for odd in (name, b"Icon\r"):
+        (tmp_path / "incoming" / os.fsdecode(odd)).write_bytes(b"x")
+    results = {arrival.original_name: ingest_arrival(lake, arrival) for arrival in discover(lake)}
+    held = results.pop(next(shown for shown in results if shown != "a"))
+    assert [result.status for result in results.values()] == ["published"]
+    assert (held.status, [f.code for f in held.findings]) == ("held", ["name-unusable"])
+    assert held.findings[0].found.isprintable()
+    assert discover(lake) == []
+    with pytest.raises(LakeError, match="rename or remove"):
+        list(lake.objects("incoming"))
+
+
+@pytest.mark.parametrize("text", [b"name: 2020-13-45", b"inline_byte: !!int x", b"a: !!bool x", b"#" * 10**6])
+def test_an_odd_spec_stops_no_other_survey(lake: Lake, text: bytes) -> None:
+    drop(lake, a__sgy=draft().to_bytes(), b__sgy=draft(seed=1).to_bytes(), a__yaml=text)
+    results = [ingest_arrival(lake, arrival) for arrival in discover(lake)]
+    assert [result.status for result in results] == ["held", "published"]
+    assert [f.code for f in results[0].findings] == ["spec-invalid"]
+
+
+def test_two_files_beside_one_spec_are_not_merged(lake: Lake) -> None:
+    drop(lake, a__sgy=draft().take(slice(21)).to_bytes(), a__segy=draft().take(slice(21, None)).to_bytes())
+    drop(lake, a__yaml="domain: depth")
+    results = [ingest_arrival(lake, arrival) for arrival in discover(lake)]
+    assert [[f.code for f in result.findings] for result in results] == [["name-given-twice"]] * 2

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -118,19 +119,43 @@ def test_any_name_is_safe_and_kept(name: str, whole: bool, tmp_path: Path) -> No
         assert result.manifest.sources[0].original_name == name
 
 
-def test_a_file_that_changes_meanwhile_is_left_for_the_next_run(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    convert = ingestion.ingest.verify_volume
+@pytest.mark.parametrize("moment", ["inspect", "write_volume", "verify_volume"])
+@pytest.mark.parametrize("change", ["replaced", "shorter", "gone"])
+def test_a_file_that_changes_meanwhile_is_left_for_the_next_run(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, moment: str, change: str
+) -> None:
+    path, act = folder / "line.sgy", getattr(ingestion.ingest, moment)
 
-    def replaced(*arguments: Any) -> Any:
-        (folder / "line.sgy").write_bytes(draft(seed=9).to_bytes())
-        return convert(*arguments)
+    def changed(*arguments: Any) -> Any:
+        if change == "replaced":
+            path.write_bytes(draft(seed=9).to_bytes())
+        elif change == "shorter":
+            os.truncate(path, 4000)
+        else:
+            path.unlink()
+        return act(*arguments)
 
-    monkeypatch.setattr(ingestion.ingest, "verify_volume", replaced)
+    monkeypatch.setattr(ingestion.ingest, moment, changed)
     result = run(folder)
     assert (result.status, codes(result)) == ("uploading", ["still-uploading"])
     assert surveys(Lake(str(folder / "lake"))) == []
     monkeypatch.undo()
+    path.write_bytes(draft().to_bytes())
     assert run(folder).status == "published"
+
+
+def test_a_file_that_still_grows_is_not_called_truncated(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole, path, look = draft().to_bytes(), folder / "line.sgy", ingestion.ingest.inspect
+    path.write_bytes(whole[:9000])
+
+    def grown(*arguments: Any) -> Any:
+        found = look(*arguments)
+        path.write_bytes(whole)
+        return found
+
+    monkeypatch.setattr(ingestion.ingest, "inspect", grown)
+    assert run(folder).status == "uploading"
+    assert not list((folder / "lake").rglob("report.json"))
 
 
 def test_a_listed_file_that_is_missing_is_waited_for(folder: Path) -> None:

@@ -10,6 +10,7 @@ from click.testing import CliRunner, Result
 from segy_bytes import draft
 
 from ingestion.cli import main
+from ingestion.lake import Lake
 
 
 @pytest.fixture
@@ -100,6 +101,9 @@ def test_a_survey_of_several_files_is_taken_in_by_any_of_them(folder: Path) -> N
         (["ingest", "@/good.sgy", "--lake", "@/bad.sgy"], "give one that can be written"),
         (["ingest", "@/good.sgy"], "--lake"),
         (["list", "--lake", "@/nolake"], "no folder"),
+        (["list", "--lake", "file://@/nolake"], "no folder"),
+        (["inspect", "@/\udcff.sgy"], "not UTF-8"),
+        (["inspect", "@/twice.sgy"], "give one with --spec"),
         (["show", "nothing", "--lake", "@"], "survey list"),
         (["unknown"], "No such command"),
     ],
@@ -107,6 +111,8 @@ def test_a_survey_of_several_files_is_taken_in_by_any_of_them(folder: Path) -> N
 def test_bad_input_gets_a_message_and_leaves_nothing(folder: Path, arguments: list[str], said: str) -> None:
     (folder / "wrong.yaml").write_text("inlin_byte: 9")
     (folder / "listing.yaml").write_text("files: [a.sgy]")
+    for name in ("twice.sgy", "twice.yaml", "twice.yml"):
+        (folder / name).write_bytes(b"")
     before = set(folder.iterdir())
     result = survey(folder, *arguments)
     assert result.exit_code in (1, 2)
@@ -114,6 +120,43 @@ def test_bad_input_gets_a_message_and_leaves_nothing(folder: Path, arguments: li
     assert "Traceback" not in result.stderr
     assert isinstance(result.exception, SystemExit)
     assert set(folder.iterdir()) == before
+
+
+def test_a_spec_may_be_called_yml(folder: Path) -> None:
+    (folder / "good.yml").write_text("domain: depth")
+    assert "step 4 m" in survey(folder, "inspect", "@/good.sgy").stdout
+
+
+@pytest.mark.parametrize(
+    ("endpoint", "said"),
+    [("http://127.0.0.1:1", "check the bucket, AWS_ENDPOINT_URL"), ("127.0.0.1:1", "expected http://HOST:PORT")],
+)
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["inspect", "s3://b/a.sgy"],
+        ["ingest", "@/good.sgy", "--lake", "s3://b/p"],
+        ["list", "--lake", "s3://b/p", "--json"],
+        ["show", "a", "--lake", "s3://b/p", "--json"],
+    ],
+)
+def test_a_wrong_endpoint_is_said_after_one_try(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, endpoint: str, said: str, arguments: list[str]
+) -> None:
+    monkeypatch.delenv("AWS_ENDPOINT_URL_S3", raising=False)
+    for name, value in {"ENDPOINT_URL": endpoint, "ACCESS_KEY_ID": "x", "SECRET_ACCESS_KEY": "hush"}.items():
+        monkeypatch.setenv(f"AWS_{name}", value)
+    result = survey(folder, *arguments)
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert said in result.stderr
+    assert "hush" not in result.stderr
+    assert "after 10 retries" not in result.stderr
+
+
+def test_s3_of_aws_needs_no_endpoint(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3"):
+        monkeypatch.delenv(name, raising=False)
+    assert Lake("s3://bucket/p/").uri_of("a b") == "s3://bucket/p/a b"
 
 
 def test_no_file_moves_the_terminal(folder: Path) -> None:

@@ -25,6 +25,12 @@ def test_a_spec_is_read() -> None:
     [
         (b"a: [", "not readable as YAML"),
         (b"- a\n- b", "found a list"),
+        (b"name: 2020-13-45", "not readable as YAML"),
+        (b"inline_byte: !!int x", "not readable as YAML"),
+        (b"name: !!bool x", "not readable as YAML"),
+        (b"name: !!timestamp x", "not readable as YAML"),
+        (b"inline_byte: " + b"9" * 5000, "not readable as YAML"),
+        (b"sample_interval: 1e308", "sample_interval"),
         (b"\xff\xfe\x00", "not readable as YAML"),
         (b"inlin_byte: 9", "inlin_byte: Extra inputs are not permitted"),
         (b"inline_byte: 0", "inline_byte"),
