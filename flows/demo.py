@@ -99,17 +99,28 @@ def _review(*arguments: str) -> str:
     return subprocess.run(command, check=True, text=True, stdout=subprocess.PIPE).stdout
 
 
-def _drop_surveys(lake: Lake, number: int) -> None:
-    """The first week brings a survey of every basin and two broken files, each later week one more survey."""
+def new_basins(number: int) -> list[str]:
+    """Basins that bring a survey in week ``number``, counted from 1: all of them first, then one a week."""
     basins = list(BASINS)
-    chosen = basins if number == 1 else [basins[number % len(basins)]]
+    return basins if number == 1 else [basins[number % len(basins)]]
+
+
+def make_file(basin: str, number: int, folder: Path) -> Path:
+    """The SEG-Y file that ``basin`` brings in week ``number``, made in ``folder``."""
+    file = folder / f"{basin}-{number}.sgy"
+    write_segy(make_survey(BASINS[basin], seed=number, shape=SHAPE), file)
+    return file
+
+
+def _drop_surveys(lake: Lake, number: int) -> None:
+    """The week's new surveys, and in the first week two broken files."""
+    chosen = new_basins(number)
     with tempfile.TemporaryDirectory() as scratch:
         for basin in track(chosen, description="making surveys", console=console):
-            file = Path(scratch) / f"{basin}-{number}.sgy"
-            write_segy(make_survey(BASINS[basin], seed=number, shape=SHAPE), file)
+            file = make_file(basin, number, Path(scratch))
             lake.write(f"incoming/{file.name}", file)
         if number == 1:
-            whole = (Path(scratch) / f"{basins[0]}-1.sgy").read_bytes()
+            whole = (Path(scratch) / f"{chosen[0]}-1.sgy").read_bytes()
             lake.write("incoming/cut-short.sgy", whole[:-777])
             lake.write("incoming/ieee called ibm.sgy", _mislabelled(whole))
     console.print(f"dropped {', '.join(chosen)}" + (" and two broken files" if number == 1 else ""))
@@ -185,6 +196,7 @@ def _environment() -> dict[str, str]:
         "MLFLOW_TRACKING_URI": f"sqlite:///{ROOT / 'mlflow.db'}",
         "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false",
         "MLFLOW_DISABLE_TELEMETRY": "true",
+        "MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR": "false",
         "GX_ANALYTICS_ENABLED": "false",
         "SFM_JOBS": str(ROOT / "jobs"),
     }

@@ -94,47 +94,52 @@ def place(lake: Lake, tmp_path: Path) -> Place:
     return Place(lake, tmp_path)
 
 
-def test_a_week_ends_with_a_challenger_and_is_done_once(place: Place, segy: dict[str, bytes]) -> None:
+@pytest.fixture(scope="module")
+def calm(s3: str, tmp_path_factory: pytest.TempPathFactory, segy: dict[str, bytes]) -> Place:
+    """A week that nobody disturbed."""
+    place = Place(Lake(f"{s3}/calm-week"), tmp_path_factory.mktemp("calm"))
     for name, content in segy.items():
         place.drop(name, content)
-    first = place.run()
-    assert first.returncode == 0, first.stdout
-    assert {manifest.survey for manifest in surveys(place.lake)} == {"deltaic", "deep_water"}
-    [report] = reports(place.lake)
+    result = place.run()
+    assert result.returncode == 0, result.stdout
+    return place
+
+
+def test_a_week_ends_with_a_challenger_and_is_done_once(calm: Place) -> None:
+    assert {manifest.survey for manifest in surveys(calm.lake)} == {"deltaic", "deep_water"}
+    [report] = reports(calm.lake)
     assert [finding.code for finding in report.findings if finding.severity == "hold"] == ["truncated"]
-    finished = latest(place.lake, RUN)
+    finished = latest(calm.lake, RUN)
     assert finished is not None
     assert finished.step == 12
-    client = connect(place.environment["MLFLOW_TRACKING_URI"])
+    client = connect(calm.environment["MLFLOW_TRACKING_URI"])
     assert aliases(client) == {"challenger": "1"}
-    summary = {line["name"]: line["value"] for line in place.lake.read_json(f"weeks/{WEEK}/summary.json")["lines"]}
+    summary = {line["name"]: line["value"] for line in calm.lake.read_json(f"weeks/{WEEK}/summary.json")["lines"]}
     assert summary["surveys in"] == "2"
     assert summary["held back"].startswith("1: ")
-    page = place.lake.read(f"weeks/{WEEK}/report.html").decode()
+    page = calm.lake.read(f"weeks/{WEEK}/report.html").decode()
     assert "data:image/png;base64," in page
     assert "<script" not in page
 
-    again = place.run()
+    again = calm.run()
     assert again.returncode == 0, again.stdout
     assert f"run {RUN} is done" in again.stdout
     assert aliases(client) == {"challenger": "1"}
 
 
 def test_a_week_killed_while_training_ends_with_the_same_weights(
-    lake: Lake, tmp_path: Path, segy: dict[str, bytes]
+    calm: Place, place: Place, segy: dict[str, bytes]
 ) -> None:
-    weights = []
-    for name, disturb in (("calm", None), ("killed", _kill_everything)):
-        (tmp_path / name).mkdir()
-        place = Place(Lake(f"{lake.uri}/{name}"), tmp_path / name)
-        place.drop("deltaic.sgy", segy["deltaic.sgy"])
-        place.drop("deep_water.sgy", segy["deep_water.sgy"])
-        if disturb:
-            disturb(place)
-        result = place.run()
-        assert result.returncode == 0, result.stdout
-        weights.append({each.step: each.weights_sha256 for each in committed(place.lake, RUN)})
-    assert weights[0] == weights[1]
+    for name in ("deltaic.sgy", "deep_water.sgy"):
+        place.drop(name, segy[name])
+    _kill_everything(place)
+    result = place.run()
+    assert result.returncode == 0, result.stdout
+    assert _weights(place) == _weights(calm)
+
+
+def _weights(place: Place) -> dict[int, str]:
+    return {each.step: each.weights_sha256 for each in committed(place.lake, RUN)}
 
 
 def _kill_everything(place: Place) -> None:
