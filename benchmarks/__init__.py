@@ -1,0 +1,1 @@
+"""Measurements, one module a question: ``python -m benchmarks.NAME [--json]``."""

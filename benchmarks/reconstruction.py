@@ -1,0 +1,217 @@
+"""Does the demo's model learn more than filling in between what it sees?
+
+    python -m benchmarks.reconstruction [--json] [--seeds 0,1,2] [--steps N]
+
+The surveys of the demo's first week go onto an embedded S3 and through ingestion, validation and freeze as the weekly
+flow does it; then the recipe of ``flows/demo.yaml`` is trained once per seed by torchrun, and the best checkpoint
+of each run is scored on the test half of the held-out regions. Errors are in amplitude space,
+sqrt(Σ (predicted - true)² / Σ true²) over hidden live voxels, beside methods that learn nothing. A seed draws
+weights, crops and masks anew, in training and in scoring; surveys and held-out places stay.
+``--steps`` trains for another time than the recipe's: a try, not the demo.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import yaml
+from rich.table import Table
+
+from benchmarks.common import CannotMeasureError, Goal, Measured, run, say
+from flows import demo, steps, surveys
+from flows.launchers.local import LocalLauncher
+from flows.settings import SettingsError
+from flows.training import TrainingFailedError, job_key, train
+from flows.week import Request, run_name
+from ingestion.embedded_s3 import BUCKET, serve
+from ingestion.lake import Lake, LakeError
+from seismic_model.data.dataset import load_dataset
+from seismic_model.evaluation.gate import gate
+from seismic_model.evaluation.scores import BASELINES, Evaluation, EvaluationError
+from seismic_model.train import read_config
+from seismic_model.training.metrics import read_metrics
+
+if TYPE_CHECKING:
+    from seismic_model.config import RunConfig
+
+GOAL = 0.10  # share of the baseline's error
+SIZE = "tiny"
+WEEK = "2026-W01"  # a label
+MEAN = "mean"  # of the surveys that are not held out, as the gate counts
+
+
+def main() -> int:
+    """Measure and print; the exit code."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.reconstruction", description=__doc__.splitlines()[0])
+    parser.add_argument("--json", action="store_true", help="print one JSON object instead of a table")
+    parser.add_argument("--seeds", type=_seeds, default=[0, 1, 2], metavar="0,1,2", help="one training run for each")
+    parser.add_argument("--steps", type=_steps, metavar="N", help="a try with N steps, which is not the demo's recipe")
+    options = parser.parse_args()
+    return run("reconstruction", lambda: measure(options.seeds, options.steps), tabulate, as_json=options.json)
+
+
+def measure(seeds: Sequence[int], training_steps: int | None = None) -> Measured:
+    """Train and score once per seed. Raises ``CannotMeasureError``."""
+    os.environ.pop("MLFLOW_TRACKING_URI", None)  # these runs are for figures, not for anyone's registry
+    os.environ.setdefault("GX_ANALYTICS_ENABLED", "false")
+    try:
+        with tempfile.TemporaryDirectory(prefix="reconstruction-") as scratch, serve(Path(scratch) / "s3"):
+            lake = Lake(f"s3://{BUCKET}/reconstruction")
+            asked = _request(lake, training_steps)
+            _take_in_surveys(lake, asked, Path(scratch))
+            dataset = _freeze(asked)
+            launcher = LocalLauncher(Path(scratch) / "jobs")
+            rows = [row for seed in seeds for row in _measure_seed(asked, seed, dataset, launcher)]
+    except (LakeError, SettingsError, TrainingFailedError, EvaluationError) as error:
+        raise CannotMeasureError(str(error)) from error
+    return Measured(rows, goals(rows))
+
+
+def _request(lake: Lake, training_steps: int | None) -> Request:
+    """The demo's first week, from new weights."""
+    settings = yaml.safe_load((demo.FLOWS / "demo.yaml").read_text())
+    settings["start_from"] = "scratch"
+    if training_steps is not None:
+        settings["recipes"][SIZE]["steps"] = training_steps
+    asked = {"week": WEEK, "surveys": "", "size": SIZE, "launcher": "local", "seed": 0, "force": False}
+    return steps.request({"lake": lake.uri, **asked}, settings)
+
+
+def _take_in_surveys(lake: Lake, asked: Request, scratch: Path) -> None:
+    """The surveys of the demo's first week, published and passed by validation."""
+    for basin in demo.new_basins(1):
+        file = demo.make_file(basin, 1, scratch)
+        lake.write(f"incoming/{file.name}", file)
+        file.unlink()
+    for work in surveys.find_work(asked):
+        outcome = surveys.judge(lake.uri, surveys.take_in(asked, work))
+        say(f"{outcome.survey}: {outcome.status}")
+        if outcome.status != "passed":
+            reasons = "; ".join(f"{finding.code}: {finding.found}" for finding in outcome.findings)
+            raise CannotMeasureError(f"made survey {outcome.survey} is {outcome.status}, expected passed: {reasons}")
+
+
+def _freeze(asked: Request) -> str:
+    dataset, why_not = steps.freeze_week(asked)
+    if dataset is None:
+        raise CannotMeasureError(f"{why_not}; the split of flows/demo.yaml has to leave places to train on")
+    return dataset
+
+
+def _measure_seed(asked: Request, seed: int, dataset: str, launcher: LocalLauncher) -> list[dict[str, Any]]:
+    asked = asked.model_copy(update={"seed": seed})
+    lake = Lake(asked.lake)
+    config = read_config(steps.plan(asked, dataset, run_name(asked, lake)))
+    with _ended(launcher, lake, config):
+        train(config, asked.settings.recipe(SIZE).processes, launcher, lambda metrics: _progress(seed, metrics[-1]))
+    seconds = sum(entry["seconds"] for entry in read_metrics(lake, config.run))
+    return rows_of(config, _score(lake, config), seconds)
+
+
+@contextmanager
+def _ended(launcher: LocalLauncher, lake: Lake, config: RunConfig) -> Iterator[None]:
+    """Leave no training behind when the block is interrupted."""
+    try:
+        yield
+    finally:
+        launcher.cancel(job_key(lake, config.run))
+
+
+def _progress(seed: int, entry: dict[str, Any]) -> None:
+    say(f"seed {seed}, step {entry['step']}: loss {entry['loss']:.4f}, {entry['seconds']:.3f} s a step")
+
+
+def _score(lake: Lake, config: RunConfig) -> Evaluation:
+    from seismic_model.evaluation.reconstruction import best_checkpoint, evaluate  # torch
+
+    frozen = load_dataset(lake, config.dataset, config.dataset_sha256)
+    return evaluate(lake, config, frozen, best_checkpoint(lake, config, frozen))
+
+
+def rows_of(config: RunConfig, scored: Evaluation, seconds: float) -> list[dict[str, Any]]:
+    """One row per survey and one for the mean over those that are not held out; ``step`` is the best checkpoint's.
+
+    ``gain`` is 1 - error / error of the best baseline of that row (in the mean row the single baseline with the
+    lowest mean), its interval 95 % bootstrap over places; ``gain_each`` of the mean row is against the mean of each
+    survey's own best baseline.
+    """
+    decision = gate(scored, None, margin=0, survey_tolerance=0)
+    common = {"seed": config.seed, "steps": config.steps, "step": scored.step, "train_seconds": seconds}
+    rows: list[dict[str, Any]] = []
+    for survey, compared in zip(scored.surveys, decision.surveys, strict=True):
+        score = survey.scores["model"]
+        rows.append(
+            common
+            | {"survey": survey.survey, "held_out": survey.unseen, "regions": len(survey.regions)}
+            | {"error": score.error, "interval": [score.error_interval.low, score.error_interval.high]}
+            | {"baselines": {name: survey.scores[name].error for name in BASELINES}}
+            | {"best_baseline": survey.best_baseline, "gain": compared.gain}
+            | {"gain_interval": [compared.gain_interval.low, compared.gain_interval.high]}
+        )
+    means = {name: scored.mean_error(name) for name in BASELINES}
+    best = min(BASELINES, key=lambda name: means[name])
+    rows.append(
+        common
+        | {"survey": MEAN, "held_out": False, "regions": sum(len(survey.regions) for survey in scored.judged)}
+        | {"error": scored.mean_error(), "baselines": means, "best_baseline": best}
+        | {"gain": 1 - scored.mean_error() / means[best], "gain_each": decision.gain}
+        | {"gain_each_interval": [decision.gain_interval.low, decision.gain_interval.high]}
+    )
+    return rows
+
+
+def goals(rows: list[dict[str, Any]]) -> list[Goal]:
+    """The gains of the worst seed. Raises ``CannotMeasureError`` when no held-out basin was scored."""
+    held_out = [row["gain"] for row in rows if row["held_out"]]
+    if not held_out:
+        raise CannotMeasureError("no held-out basin was scored; name one in split.held_out_surveys of flows/demo.yaml")
+    means = [row["gain"] for row in rows if row["survey"] == MEAN]
+    unit = "of the baseline's error"
+    return [
+        Goal("mean gain over the best single baseline, worst seed", min(means), unit, GOAL, "higher"),
+        Goal("gain over the best baseline on a held-out basin, worst seed", min(held_out), unit, GOAL, "higher"),
+    ]
+
+
+def tabulate(rows: list[dict[str, Any]]) -> Table:
+    """Rows as people read them: errors, and gains in per cent."""
+    table = Table("seed", "survey", "regions", "step", "seconds", "error", "95 %", *BASELINES, "gain", "95 %")
+    for row in rows:
+        mean = row["survey"] == MEAN
+        table.add_row(
+            str(row["seed"]),
+            row["survey"] + (" (held out)" if row["held_out"] else ""),
+            str(row["regions"]),
+            f"{row['step']} of {row['steps']}",
+            f"{row['train_seconds']:.0f}",
+            f"{row['error']:.3f}",
+            "" if mean else "{:.3f} to {:.3f}".format(*row["interval"]),
+            *(f"{row['baselines'][name]:.3f}" for name in BASELINES),
+            f"{row['gain']:+.1%}",
+            f"{row['gain_each']:+.1%} over each's best" if mean else "{:+.1%} to {:+.1%}".format(*row["gain_interval"]),
+            end_section=mean,
+        )
+    return table
+
+
+def _seeds(text: str) -> list[int]:
+    seeds = [int(part) for part in text.split(",") if part.strip().isdecimal()]
+    if len(seeds) != len(text.split(",")) or len(set(seeds)) != len(seeds):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a list of different seeds; expected e.g. 0,1,2")
+    return seeds
+
+
+def _steps(text: str) -> int:
+    if not text.isdecimal() or int(text) == 0:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of steps; expected e.g. 100")
+    return int(text)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
