@@ -7,7 +7,8 @@ The run goes on from its newest committed checkpoint, so the same command again 
 too. SIGTERM saves first: torchrun passes it on and waits 30 seconds.
 
 Exit codes: 0 the run is finished, or SIGTERM stopped it with all saved (its newest checkpoint says which);
-2 the config or the data set it names is unusable, and nothing was started; 1 anything else.
+2 the config or the data set it names is unusable, and nothing was started; 1 anything else,
+such as a lake that does not answer.
 torchrun writes each process's code to its log, and itself exits with 1 when one of them is not 0 or when it was
 sent SIGTERM.
 """
@@ -54,8 +55,10 @@ def main(arguments: list[str] | None = None) -> int:
         dataset = load_dataset(lake, config.dataset, config.dataset_sha256)
         if dataset.window != config.window:
             raise ConfigError(f"window is {config.window}, but {config.dataset} was frozen for {dataset.window}")
-    except (ConfigError, DatasetError, LakeError, BaseError) as error:
+    except (ConfigError, DatasetError, LakeError) as error:
         return _failed(error, 2)
+    except BaseError as error:
+        return _failed(error, 1)
     return _train(config, lake, dataset)
 
 

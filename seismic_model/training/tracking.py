@@ -39,7 +39,7 @@ class Tracker:
 
     def log(self, entry: dict[str, Any]) -> None:
         """Hand over one step's metrics; returns at once."""
-        if self._thread:
+        if self._thread and self._thread.is_alive():
             self._entries.put(entry)
 
     def close(self, status: str) -> None:

@@ -168,7 +168,8 @@ def test_figures_that_the_lake_does_not_take_cost_a_warning_and_come_with_the_ne
     lake: Lake, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     config = plan(lake, checkpoint_every=12)
-    write, refused = Lake.write, []
+    write = Lake.write
+    refused: list[str] = []
 
     def refuse_once(to: Lake, key: str, data: bytes) -> None:
         if key.endswith("metrics.jsonl") and not refused:

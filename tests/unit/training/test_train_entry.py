@@ -1,4 +1,4 @@
-"""Bad input to the training entry: a message that says what to do, exit code 2, nothing written."""
+"""What the training entry says, and exits with, when it cannot start: nothing is written."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from obstore.exceptions import GenericError
 from planned import one_process, plan, world_of_one
 from torch.distributed.elastic.multiprocessing.errors import ProcessFailure
 
@@ -64,6 +65,19 @@ def test_a_config_that_is_not_there_or_no_json_is_refused(lake: Lake, caplog: py
     lake.write("runs/x/config.json", b"steps: 3")
     assert train.main(["--config", lake.uri_of("runs/x/config.json")]) == 2
     assert "Invalid JSON" in caplog.text
+
+
+def test_a_lake_that_does_not_answer_is_no_fault_of_the_config(
+    lake: Lake, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def down(_lake: Lake, _key: str) -> bytes:
+        raise GenericError("connection refused\n\nDebug source:\nGeneric { … }")
+
+    uri = rewrite(lake, {})
+    monkeypatch.setattr(Lake, "read", down)
+    assert train.main(["--config", uri]) == 1
+    assert "connection refused" in caplog.text
+    assert "Debug source" not in caplog.text
 
 
 def test_torchrun_is_told_why(
