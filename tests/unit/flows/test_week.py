@@ -1,0 +1,140 @@
+"""Which run a request means, and when a week has nothing to train."""
+
+from __future__ import annotations
+
+import datetime as dt
+import hashlib
+from pathlib import Path
+
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+
+from flows import settings
+from flows.settings import read_settings
+from flows.steps import RequestError, decide, request
+from flows.week import Outcome, Request, iso_week, outcome_key, run_name
+from ingestion.lake import Lake
+from ingestion.manifest import Normalisation
+from seismic_model.data.dataset import Dataset, Difference, SurveyEntry, dataset_key
+
+RAW = yaml.safe_load(Path(settings.__file__).with_name("demo.yaml").read_text())
+PARAMETERS = {
+    "week": "2026-W49",
+    "surveys": "",
+    "size": "tiny",
+    "launcher": "local",
+    "seed": 0,
+    "force": False,
+}
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> Lake:
+    return Lake(str(tmp_path))
+
+
+def asked(lake: Lake, **changes: object) -> Request:
+    return request({"lake": lake.uri, **PARAMETERS, **changes}, RAW)
+
+
+def finish(lake: Lake, run: str, week: str = "2026-W49") -> None:
+    done = Outcome(run=run, week=week, dataset=dataset_key(week), promote=False, reasons=["lost"], version=None)
+    lake.write(outcome_key(run), done.to_bytes())
+
+
+def freeze(lake: Lake, week: str, difference: Difference) -> str:
+    entry = SurveyEntry(
+        survey="north",
+        digest="1" * 64,
+        manifest_sha256=hashlib.sha256(b"").hexdigest(),
+        normalisation=Normalisation(centre=0, scale=1, clip=6),
+        weight=1,
+        licence=None,
+    )
+    dataset = Dataset(
+        week=week,
+        created=dt.datetime(2026, 11, 30, tzinfo=dt.UTC),
+        window=(16, 16, 32),
+        split=read_settings(RAW).split,
+        held_out_cells=[],
+        surveys=[entry],
+        excluded=[],
+        difference=difference,
+    )
+    lake.write(dataset_key(week), dataset.to_bytes())
+    return dataset_key(week)
+
+
+FIRST = Difference(previous=None, added=["north"], removed=[], superseded=[], unchanged=[])
+SAME = Difference(previous="2026-W48", added=[], removed=[], superseded=[], unchanged=["north"])
+NEWER = Difference(previous="2026-W48", added=[], removed=[], superseded=["north"], unchanged=[])
+
+
+@given(st.dates(dt.date(2000, 1, 1), dt.date(2100, 1, 1)))
+def test_the_week_of_a_day_is_a_week_of_the_calendar(day: dt.date) -> None:
+    monday = dt.datetime.strptime(f"{iso_week(day)}-1", "%G-W%V-%u").date()
+    assert dt.timedelta(0) <= day - monday < dt.timedelta(weeks=1)
+
+
+def test_the_same_request_means_the_same_run(lake: Lake) -> None:
+    assert run_name(asked(lake), lake) == run_name(asked(lake), lake) == "2026-w49-tiny-s0"
+
+
+def test_a_choice_of_surveys_is_another_run_whatever_their_order(lake: Lake) -> None:
+    one, other = asked(lake, surveys="a,b"), asked(lake, surveys=" b , a")
+    assert run_name(one, lake) == run_name(other, lake)
+    assert run_name(one, lake) != run_name(asked(lake), lake)
+
+
+def test_force_opens_another_run_only_after_a_finished_one(lake: Lake) -> None:
+    forced = asked(lake, force=True)
+    assert run_name(forced, lake) == "2026-w49-tiny-s0"
+    finish(lake, "2026-w49-tiny-s0")
+    assert run_name(forced, lake) == "2026-w49-tiny-s0-2"
+    assert run_name(forced, lake) == "2026-w49-tiny-s0-2"  # a forced run that was killed is found again
+    finish(lake, "2026-w49-tiny-s0-2")
+    assert run_name(forced, lake) == "2026-w49-tiny-s0-3"
+
+
+def test_a_first_week_trains(lake: Lake) -> None:
+    assert decide(asked(lake), freeze(lake, "2026-W49", FIRST), "") == ("2026-w49-tiny-s0", "")
+
+
+def test_a_finished_week_is_done_unless_forced(lake: Lake) -> None:
+    dataset = freeze(lake, "2026-W49", FIRST)
+    finish(lake, "2026-w49-tiny-s0")
+    run, why = decide(asked(lake), dataset, "")
+    assert run is None
+    assert "is done" in why
+    assert decide(asked(lake, force=True), dataset, "")[0] == "2026-w49-tiny-s0-2"
+
+
+def test_a_week_with_nothing_new_trains_only_when_the_last_one_never_finished(lake: Lake) -> None:
+    dataset = freeze(lake, "2026-W49", SAME)
+    assert decide(asked(lake), dataset, "")[0] == "2026-w49-tiny-s0"
+    finish(lake, "2026-w48-tiny-s0", "2026-W48")
+    run, why = decide(asked(lake), dataset, "")
+    assert run is None
+    assert "no survey is new since 2026-W48" in why
+    assert decide(asked(lake), freeze(lake, "2026-W49", NEWER), "")[0] == "2026-w49-tiny-s0"
+
+
+def test_what_the_freeze_said_is_passed_on(lake: Lake) -> None:
+    assert decide(asked(lake), None, "nothing trainable") == (None, "nothing trainable")
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"week": "2026-W54"}, "--week"),
+        ({"week": "49"}, "--week"),
+        ({"surveys": "North Shelf"}, "--surveys"),
+        ({"seed": -1}, "--seed"),
+        ({"launcher": "moon"}, "'moon' is not known"),
+    ],
+)
+def test_what_cannot_be_is_refused(lake: Lake, change: dict[str, object], message: str) -> None:
+    with pytest.raises(RequestError, match=message):
+        asked(lake, **change)
