@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import yaml
+from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
 from benchmarks.common import CannotMeasureError, Goal, Measured, run, say
@@ -181,20 +182,23 @@ def goals(rows: list[dict[str, Any]]) -> list[Goal]:
 
 def tabulate(rows: list[dict[str, Any]]) -> Table:
     """Rows as people read them: errors, and gains in per cent."""
-    table = Table("seed", "survey", "regions", "step", "seconds", "error", "95 %", *BASELINES, "gain", "95 %")
+    table = Table("seed", "survey", "regions", "step", "error", "95 %", *BASELINES, "gain", "95 %", box=SIMPLE_HEAD)
+    table.caption = (
+        "gain: 1 - error / error of the row's best baseline. mean: of surveys that are not held out; its gain is over "
+        "the single baseline with the lowest mean, then over each survey's own best"
+    )
     for row in rows:
         mean = row["survey"] == MEAN
         table.add_row(
             str(row["seed"]),
             row["survey"] + (" (held out)" if row["held_out"] else ""),
             str(row["regions"]),
-            f"{row['step']} of {row['steps']}",
-            f"{row['train_seconds']:.0f}",
+            f"{row['step']}/{row['steps']}",
             f"{row['error']:.3f}",
             "" if mean else "{:.3f} to {:.3f}".format(*row["interval"]),
             *(f"{row['baselines'][name]:.3f}" for name in BASELINES),
             f"{row['gain']:+.1%}",
-            f"{row['gain_each']:+.1%} over each's best" if mean else "{:+.1%} to {:+.1%}".format(*row["gain_interval"]),
+            f"each: {row['gain_each']:+.1%}" if mean else "{:+.1%} to {:+.1%}".format(*row["gain_interval"]),
             end_section=mean,
         )
     return table
