@@ -37,6 +37,7 @@ from seismic_model.data.splits import (
     held_out_regions,
     touched_cells,
     train_origins,
+    untrained_mask,
 )
 from seismic_model.data.store import SurveyVolume, VolumeError
 
@@ -194,7 +195,9 @@ def _independent_crops(lake: Lake, manifest: Manifest, window: Triple, policy: S
     except VolumeError as error:
         raise _NoRoomError(str(error)) from error
     held_out_IX = held_out_mask(manifest, policy, cells)
-    places = int(train_origins(held_out_IX, live_IX, window).sum()) * (manifest.shape[2] - window[2] + 1)
+    places = int(train_origins(untrained_mask(manifest, policy, cells), live_IX, window).sum()) * (
+        manifest.shape[2] - window[2] + 1
+    )
     if not places and not held_out_regions(held_out_IX, live_IX, manifest.shape[2], window):
         raise _NoRoomError(
             f"no crop {window} with at least {MIN_LIVE_SHARE:.0%} live traces lies wholly outside or wholly inside "

@@ -14,7 +14,7 @@ from ingestion.lake import Lake
 from seismic_model.config import Triple
 from seismic_model.data.dataset import Dataset, load_survey
 from seismic_model.data.sampling import BatchPlan, CropSampler, CropSpec
-from seismic_model.data.splits import held_out_mask, train_origins
+from seismic_model.data.splits import train_origins, untrained_mask
 from seismic_model.data.store import BoolArray, ChunkCache, FloatArray, SurveyVolume
 
 _FETCH_THREADS = 8  # chunks in flight for one process
@@ -90,8 +90,8 @@ def _sampler(dataset: Dataset, seed: int, volumes: dict[int, SurveyVolume]) -> C
     nowhere = np.zeros((0, 0), dtype=bool)
     origins, depths = [nowhere] * len(dataset.surveys), [0] * len(dataset.surveys)
     for position, volume in volumes.items():
-        held_out_IX = held_out_mask(volume.manifest, dataset.split, dataset.held_out_cells)
-        origins[position] = train_origins(held_out_IX, volume.live_IX, dataset.window)
+        untrained_IX = untrained_mask(volume.manifest, dataset.split, dataset.held_out_cells)
+        origins[position] = train_origins(untrained_IX, volume.live_IX, dataset.window)
         depths[position] = volume.manifest.shape[2] - dataset.window[2] + 1
     return CropSampler(seed, [entry.weight for entry in dataset.surveys], origins, depths)
 

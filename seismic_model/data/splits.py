@@ -7,6 +7,7 @@ falls into the same cells, so what is held out once stays held out.
 from __future__ import annotations
 
 import hashlib
+import itertools
 from collections.abc import Iterable
 
 import numpy as np
@@ -24,32 +25,38 @@ _BORDER = 1e-4  # of a cell: a grid that starts on a border, up to fitting noise
 
 
 def held_out_mask(manifest: Manifest, split: SplitPolicy, held_out_cells: Iterable[Cell]) -> BoolArray:
-    """Traces (I, X) of a survey that never train, dead ones included.
+    """Traces (I, X) of a survey that lie in held-out cells, dead ones included.
 
     ``held_out_cells`` are those that ``split.held_out_surveys`` add (``Dataset.held_out_cells``).
     """
     if manifest.survey in split.held_out_surveys:
         return np.ones(manifest.shape[:2], dtype=bool)
-    space = coordinate_space(manifest)
-    added = {(x, y) for crs, x, y in held_out_cells if crs == space}
-    cells_C2, cell_of_IX = _cells(manifest, split.cell_size)
-    held_C = [(x, y) in added or _chosen(split, (space, x, y)) for x, y in cells_C2.tolist()]
-    return np.array(held_C, dtype=bool)[cell_of_IX]
+    return _in_held_out_cells(_places(manifest, split.cell_size) + _BORDER, manifest, split, held_out_cells)
+
+
+def untrained_mask(manifest: Manifest, split: SplitPolicy, held_out_cells: Iterable[Cell]) -> BoolArray:
+    """Traces (I, X) that never train: held-out ones, and those so near that another fit of the grid holds them out."""
+    mask_IX = held_out_mask(manifest, split, held_out_cells)
+    places_IX2, cells = _places(manifest, split.cell_size), list(held_out_cells)
+    near_IX = (np.floor(places_IX2) != np.floor(places_IX2 + 2 * _BORDER)).any(axis=-1)
+    for corner in itertools.product((0, 2 * _BORDER), repeat=2):
+        mask_IX[near_IX] |= _in_held_out_cells(places_IX2[near_IX] + corner, manifest, split, cells)
+    return mask_IX
 
 
 def touched_cells(manifest: Manifest, live_IX: BoolArray, split: SplitPolicy) -> list[Cell]:
     """Cells that hold a live trace of the survey, sorted."""
-    cells_C2, cell_of_IX = _cells(manifest, split.cell_size)
+    places_N2 = _places(manifest, split.cell_size)[live_IX] + _BORDER
     space = coordinate_space(manifest)
-    return sorted((space, x, y) for x, y in cells_C2[np.unique(cell_of_IX[live_IX])].tolist())
+    return sorted((space, x, y) for x, y in np.unique(np.floor(places_N2).astype(np.int64), axis=0).tolist())
 
 
-def train_origins(held_out_IX: BoolArray, live_IX: BoolArray, window: Triple) -> BoolArray:
+def train_origins(untrained_IX: BoolArray, live_IX: BoolArray, window: Triple) -> BoolArray:
     """Whether a window may train that starts at (inline, crossline): (I - wi + 1, X - wx + 1), maybe empty.
 
-    It touches no held-out trace and at least ``MIN_LIVE_SHARE`` of its traces are live.
+    It touches no trace of ``untrained_mask`` and at least ``MIN_LIVE_SHARE`` of its traces are live.
     """
-    untouched: BoolArray = _window_sums(held_out_IX, window) == 0
+    untouched: BoolArray = _window_sums(untrained_IX, window) == 0
     return untouched & _alive(live_IX, window)
 
 
@@ -88,17 +95,28 @@ def _window_sums(flags_IX: BoolArray, window: Triple) -> npt.NDArray[np.int64]:
     return table[wi:, wx:] - table[:-wi, wx:] - table[wi:, :-wx] + table[:-wi, :-wx]
 
 
-def _cells(manifest: Manifest, cell_size: float) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.intp]]:
-    """The distinct cells (C, 2) of a survey's grid, and the number (I, X) of each trace's cell among them."""
+def _places(manifest: Manifest, cell_size: float) -> npt.NDArray[np.float64]:
+    """Where each trace of a survey's grid lies, in cells: (I, X, 2)."""
     geometry, (inlines, crosslines, _) = manifest.geometry, manifest.shape
     i_I1, x_1X = np.arange(inlines)[:, None], np.arange(crosslines)[None]
     easting_IX, northing_IX = (
         geometry.origin[axis] + i_I1 * geometry.inline_vector[axis] + x_1X * geometry.crossline_vector[axis]
         for axis in (0, 1)
     )
-    cells_N2 = np.stack((easting_IX, northing_IX), axis=-1).reshape(-1, 2) / cell_size
-    cells_C2, cell_of_N = np.unique(np.floor(cells_N2 + _BORDER).astype(np.int64), axis=0, return_inverse=True)
-    return cells_C2, cell_of_N.reshape(inlines, crosslines)
+    places_IX2: npt.NDArray[np.float64] = np.stack((easting_IX, northing_IX), axis=-1) / cell_size
+    return places_IX2
+
+
+def _in_held_out_cells(
+    places_N2: npt.NDArray[np.float64], manifest: Manifest, split: SplitPolicy, held_out_cells: Iterable[Cell]
+) -> BoolArray:
+    """Whether places (..., 2), in cells, lie in a held-out one."""
+    space = coordinate_space(manifest)
+    added = {(x, y) for crs, x, y in held_out_cells if crs == space}
+    cells_N2 = np.floor(places_N2).astype(np.int64).reshape(-1, 2)
+    cells_C2, cell_of_N = np.unique(cells_N2, axis=0, return_inverse=True)
+    held_C = [(x, y) in added or _chosen(split, (space, x, y)) for x, y in cells_C2.tolist()]
+    return np.array(held_C, dtype=bool)[cell_of_N.reshape(places_N2.shape[:-1])]
 
 
 def coordinate_space(manifest: Manifest) -> str:

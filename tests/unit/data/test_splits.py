@@ -10,7 +10,14 @@ from hypothesis.extra import numpy as hnp
 from published import manifest_of
 
 from seismic_model.data.dataset import SplitPolicy
-from seismic_model.data.splits import MIN_LIVE_SHARE, held_out_mask, held_out_regions, touched_cells, train_origins
+from seismic_model.data.splits import (
+    MIN_LIVE_SHARE,
+    held_out_mask,
+    held_out_regions,
+    touched_cells,
+    train_origins,
+    untrained_mask,
+)
 
 SHAPES = st.tuples(st.integers(1, 14), st.integers(1, 14))
 SPLIT = SplitPolicy(cell_size=400, held_out_share=0.3, salt="pepper")
@@ -87,6 +94,47 @@ def test_a_place_is_held_out_whatever_the_grid_over_it(di: int, dx: int, flip: b
                 for a in (0, 1)
             )
             assert known.setdefault(place, mask[i, x]) == mask[i, x]
+
+
+@settings(max_examples=50, deadline=None)
+@given(
+    st.integers(0, 7),
+    st.tuples(st.floats(-500, 500), st.floats(-500, 500)),
+    st.tuples(st.floats(-0.03, 0.03), st.floats(-0.03, 0.03)),
+)
+def test_no_trace_trains_where_another_fit_of_its_grid_is_scored(
+    eighth: int, origin: tuple[float, float], noise: tuple[float, float]
+) -> None:
+    """Also at the very border of a cell, 0.04 of a coordinate unit below which counting begins."""
+    turn = np.pi / 4 * eighth
+    inline_vector = (float(12.5 * np.cos(turn)), float(12.5 * np.sin(turn)))
+    first, again = (
+        manifest_of(
+            "s",
+            (70, 60, 8),
+            origin=(x, y),
+            inline_vector=inline_vector,
+            crossline_vector=(-inline_vector[1], inline_vector[0]),
+        )
+        for x, y in (origin, (origin[0] + noise[0], origin[1] + noise[1]))
+    )
+    for trained, scored in ((first, again), (again, first)):
+        untrained_IX = untrained_mask(trained, SPLIT, [])
+        assert not (~untrained_IX & held_out_mask(scored, SPLIT, [])).any()
+        assert (untrained_IX >= held_out_mask(trained, SPLIT, [])).all()
+
+
+def test_a_grid_across_a_border_within_fitting_noise_trains_on_neither_side() -> None:
+    """Origin and bins put a whole line 0.04 below a border: the cells above begin there."""
+    grids = [manifest_of("s", (400, 64, 8), origin=(-0.04 + noise, 1.0)) for noise in (0.001, -0.001)]
+    on_border = [np.s_[16 * n] for n in range(25)]
+    scored = [held_out_mask(grid, SPLIT, []) for grid in grids]
+    assert (scored[0] != scored[1]).any()
+    for grid, other in zip(grids, reversed(scored), strict=True):
+        untrained_IX = untrained_mask(grid, SPLIT, [])
+        assert not (other & ~untrained_IX).any()
+        inner = np.delete(untrained_IX, on_border, axis=0)
+        assert np.array_equal(inner, np.delete(held_out_mask(grid, SPLIT, []), on_border, axis=0))
 
 
 def test_fitting_noise_does_not_move_a_grid_that_starts_on_a_cell_border() -> None:
