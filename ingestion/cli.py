@@ -44,7 +44,7 @@ def main() -> None:
     domain: depth             crossline_byte: 21     duplicates: first
     sample_interval: 5        crs: EPSG:23031        drop_traces: [17]
 
-    Exit status: 0 when done, 1 when the survey is held back or something could not be done.
+    Exit status: 0 when done, 1 when the survey is held back or something could not be done, 2 for a wrong command.
     """
 
 

@@ -71,7 +71,7 @@ def echo_result(lake: Lake, result: IngestResult) -> None:
     click.echo(f"{result.survey}: {result.status}")
     echo_findings(result.findings, result.manifest.notes if result.manifest and result.status == "published" else [])
     if result.report_key is not None:
-        click.echo(f"\nreport: {printable(lake.uri_of(result.report_key.replace('.json', '.html')))}")
+        click.echo(f"\nreport: {printable(lake.uri_of(result.report_key.removesuffix('.json') + '.html'))}")
     if result.manifest is not None:
         click.echo(f"volume: {printable(lake.uri_of(f'{result.manifest.folder}/{result.manifest.volume.path}'))}")
 

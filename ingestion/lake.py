@@ -139,10 +139,7 @@ class Lake:
                     yield _entry(meta)
         except InvalidPathError as error:  # which ends the whole listing
             if unusable is None:
-                raise LakeError(
-                    f"a name below {self.uri}/{prefix} can be no key: {str(error).splitlines()[0]!a}; "
-                    "rename or remove that file"
-                ) from error
+                raise self._odd_name(prefix, error) from error
             for name in sorted(self._names(prefix) - seen):
                 try:
                     yield self.head(name)
@@ -150,6 +147,10 @@ class Lake:
                     unusable(name)
                 except FileNotFoundError:  # deleted meanwhile
                     continue
+
+    def _odd_name(self, prefix: str, error: InvalidPathError) -> LakeError:
+        said = str(error).partition("\n\nDebug source")[0]
+        return LakeError(f"a name below {self.uri}/{prefix} can be no key: {said!a}; rename or remove that file")
 
     def _names(self, prefix: str) -> set[str]:
         """All names below ``prefix`` as the file system or the server has them, files only."""
@@ -176,7 +177,10 @@ class Lake:
 
     def folders(self, prefix: str = "") -> list[str]:
         """Names of the folders directly below the folder ``prefix``, sorted."""
-        found = obstore.list_with_delimiter(self.store, prefix=prefix.strip("/") or None)
+        try:
+            found = obstore.list_with_delimiter(self.store, prefix=prefix.strip("/") or None)
+        except InvalidPathError as error:
+            raise self._odd_name(prefix, error) from error
         return sorted(PurePosixPath(p).name for p in found["common_prefixes"])
 
     def delete(self, keys: list[str]) -> None:

@@ -29,7 +29,7 @@ _COORDINATE_UNITS = {1: "m", 2: "ft"}  # measurement system of the binary header
 def create_store(survey: Survey, lake: Lake, folder: str, name: str) -> None:
     """Write metadata, axes, coordinates and live mask of ``survey`` below ``folder``; amplitudes stay all fill.
 
-    Built in memory and put object by object, so that nothing is deleted first and equal input gives equal bytes.
+    Built in memory and put object by object, so that nothing is deleted first and the same files give the same bytes.
     """
     from mdio.core.zarr_io import (
         zarr_warnings_suppress_unstable_numcodecs_v3,

@@ -81,7 +81,8 @@ def scan(source: Source, layout: Layout, spec: SurveySpec, progress: Progress = 
         rows = slice(first, first + len(raw))
         headers[rows] = header_columns(raw, spec, layout.order)
         samples, overflow, inexact = decode(raw[:, TRACE_HEADER_BYTES:], layout.sample_format, layout.order)
-        zero[rows] = ~samples.any(axis=1)
+        with np.errstate(invalid="ignore"):  # signalling NaNs; they are counted below
+            zero[rows] = ~samples.any(axis=1)
         finite = np.isfinite(samples)
         non_finite[rows] = samples.shape[1] - finite.sum(axis=1)
         lowest[rows] = samples.min(axis=1, where=finite, initial=np.inf)

@@ -10,6 +10,7 @@ from pathlib import Path
 from ingestion.catalog import digests
 from ingestion.lake import Lake
 from ingestion.manifest import Manifest, Verdict
+from ingestion.spec import printable
 from validation.expectations import Session, run_name
 from validation.verdict import load_verdict
 
@@ -89,7 +90,7 @@ def _row(manifest: Manifest, verdict: Verdict, pages: list[str]) -> str:
     ]
     codes = ", ".join(f"{finding.code} ({finding.severity})" for finding in verdict.findings) or "none"
     return (
-        f"<tr><td>{html.escape(manifest.sources[0].original_name)}</td><td>{manifest.digest[:12]}</td>"
+        f"<tr><td>{html.escape(printable(manifest.sources[0].original_name))}</td><td>{manifest.digest[:12]}</td>"
         f'<td class="{verdict.status}">{verdict.status}</td><td>{html.escape(codes)}</td>'
         f"<td>{' '.join(links)}</td></tr>"
     )

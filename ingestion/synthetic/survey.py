@@ -68,9 +68,9 @@ def make_survey(
 ) -> SyntheticSurvey:
     """Generate one block of ``basin``: ``shape`` is (inlines, crosslines, samples).
 
-    The same arguments give the same survey. Different seeds of one basin are neighbouring blocks (unless ``origin``,
-    the easting and northing of the first bin, says otherwise); basins lie far apart. Raises ``ValueError`` for
-    a negative seed or an axis shorter than 8.
+    The same arguments give the same survey. Seeds 0 to 63 of one basin are neighbouring blocks, seed 64 lies where 0
+    does (unless ``origin``, the easting and northing of the first bin, says otherwise); basins lie far apart. Raises
+    ``ValueError`` for a negative seed or an axis shorter than 8.
     """
     if seed < 0 or min(shape) < 8:
         raise ValueError(f"seed {seed}, shape {shape}: expected a seed of at least 0 and at least 8 on each axis")
@@ -245,7 +245,7 @@ def _outline(shape: tuple[int, int], random: np.random.Generator) -> Bool:
 
 
 def _block_corner(basin: Basin, seed: int, shape: Triple) -> tuple[float, float]:
-    """First bin of the seed's block; blocks of one shape do not overlap."""
+    """First bin of the seed's block; blocks of one shape do not overlap, save those of seeds 64 apart."""
     row, column = divmod(seed % _BLOCKS**2, _BLOCKS)
     along, across = column * (shape[0] + 16) * basin.inline_bin, row * (shape[1] + 16) * basin.crossline_bin
     sine, cosine = np.sin(np.deg2rad(basin.azimuth)), np.cos(np.deg2rad(basin.azimuth))

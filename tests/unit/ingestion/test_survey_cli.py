@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 from click.testing import CliRunner, Result
 from segy_bytes import draft
@@ -120,6 +121,23 @@ def test_bad_input_gets_a_message_and_leaves_nothing(folder: Path, arguments: li
     assert "Traceback" not in result.stderr
     assert isinstance(result.exception, SystemExit)
     assert set(folder.iterdir()) == before
+
+
+def test_the_report_that_is_named_is_there(folder: Path) -> None:
+    (folder / "a.json.sgy").write_bytes(b"x")
+    said = survey(folder, "ingest", "@/a.json.sgy", "--lake", "@/lake").stdout
+    [report] = [line.removeprefix("report: file://") for line in said.splitlines() if line.startswith("report: ")]
+    assert Path(report).is_file()
+
+
+@pytest.mark.filterwarnings("error::RuntimeWarning")
+def test_signalling_nans_are_counted_without_a_warning(folder: Path) -> None:
+    made = draft(code=5)
+    made.samples.view(np.uint32)[3, 4] = 0x7FA00000
+    (folder / "nan.sgy").write_bytes(made.to_bytes())
+    result = survey(folder, "inspect", "@/nan.sgy")
+    assert "HELD BACK: non-finite-samples" in result.stdout
+    assert "1 NaN" in result.stdout
 
 
 def test_a_spec_may_be_called_yml(folder: Path) -> None:
