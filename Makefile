@@ -29,8 +29,9 @@ demo: setup
 ui: setup
 	$(BIN)/python -m flows.demo --ui
 
+# two at a time, one file on one worker: services and made surveys are shared within a file
 test: setup
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests/unit tests/integration tests/distributed
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses=2 --dist=loadfile tests/unit tests/integration tests/distributed
 
 lint: setup
 	$(BIN)/ruff check .
