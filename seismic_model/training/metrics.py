@@ -58,10 +58,10 @@ def read_metrics(lake: Lake, run: str) -> list[dict[str, Any]]:
     """Entries of ``metrics.jsonl``, oldest first; none before the first step.
 
     Fields: ``step`` (done, from 1), ``loss`` (mean squared error of hidden live voxels, normalised amplitudes),
-    ``survey_error`` (the same for each survey in the batch, without patch normalisation), ``learning_rate``,
-    ``gradient_norm`` (before clipping), ``seconds`` (of the step), ``voxels_per_second`` (of whole crops, all
-    processes), ``data_wait_share`` (of the step, mean over processes), ``skipped`` (batches so far whose
-    gradients were not finite), ``time`` (seconds since the epoch).
+    ``survey_error`` (the same for each survey in the batch, without patch normalisation; where it is finite),
+    ``learning_rate``, ``gradient_norm`` (before clipping), ``seconds`` (of the step), ``voxels_per_second`` (of
+    whole crops, all processes), ``data_wait_share`` (of the step, mean over processes), ``skipped`` (batches so far
+    whose gradients were not finite), ``time`` (seconds since the epoch).
     """
     try:
         stored = lake.read(f"{run_folder(run)}/metrics.jsonl")

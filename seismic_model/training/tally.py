@@ -52,7 +52,9 @@ class StepTally:
         return {
             "loss": loss_sum / max(1.0, sum(counts)),
             "survey_error": {
-                name: error / count for name, error, count in zip(self._names, errors, counts, strict=True) if count
+                name: error / count
+                for name, error, count in zip(self._names, errors, counts, strict=True)
+                if count and math.isfinite(error)
             },
             "seconds": seconds,
             "voxels_per_second": voxels / seconds,

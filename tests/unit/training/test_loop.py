@@ -10,8 +10,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from obstore.exceptions import GenericError
 from planned import one_process, plan
+from torch import Tensor
 
 from ingestion.lake import Lake
 from seismic_model.config import RunConfig
@@ -20,6 +22,7 @@ from seismic_model.data.reader import CropReader, MicroBatch
 from seismic_model.training import checkpoint
 from seismic_model.training.loop import MAX_SKIPPED, TrainingError, train
 from seismic_model.training.metrics import read_metrics
+from seismic_model.training.tokens import TokenBatch
 
 GOLDEN = [
     1.4107284681,
@@ -181,3 +184,20 @@ def test_figures_that_the_lake_does_not_take_cost_a_warning_and_come_with_the_ne
     assert run(config) == "finished"
     assert "did not take metrics.jsonl: 503 Slow Down" in caplog.text
     assert [entry["step"] for entry in read_metrics(lake, config.run)] == list(range(1, 13))
+
+
+def test_a_survey_error_beyond_all_numbers_is_left_out_and_training_goes_on(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With patch normalisation an early model may predict amplitudes whose square overflows."""
+    config = plan(lake)
+    errors = TokenBatch.survey_errors
+
+    def overflow(batch: TokenBatch, prediction_BLP: Tensor, surveys: int) -> Tensor:
+        sums_2S = errors(batch, prediction_BLP, surveys)
+        sums_2S[0, 0] = torch.inf
+        return sums_2S
+
+    monkeypatch.setattr(TokenBatch, "survey_errors", overflow)
+    assert run(config) == "finished"
+    assert {survey for entry in read_metrics(lake, config.run) for survey in entry["survey_error"]} == {"south"}
