@@ -196,7 +196,7 @@ def _spec(file: str, spec_uri: str | None) -> tuple[SurveySpec, list[str], str |
     else:
         found = open_source(spec_uri)
     spec = parse_spec(spec_text(found.lake, found.lake.head(found.key)), found.uri)
-    if spec.files and file.rpartition("/")[2] not in spec.files:
+    if spec.files and split_uri(file)[1] not in spec.files:
         raise click.ClickException(
             f"{printable(file)} is not among the files of {printable(found.uri)}; give one of these"
         )

@@ -16,6 +16,7 @@ import json
 from collections import defaultdict
 from contextlib import suppress
 from pathlib import PurePosixPath
+from urllib.parse import quote
 
 from ingestion.lake import Entry, Lake
 from ingestion.manifest import FORMAT_VERSION, Contract, Digest, SafeName
@@ -58,7 +59,8 @@ def remember(lake: Lake, arrival: Arrival, status: str) -> None:
 def sibling_uris(uri: str, spec: SurveySpec) -> list[str]:
     """URIs of all files of a survey, of which ``uri`` is one: those that the spec lists, else itself."""
     folder = uri.rpartition("/")[0]
-    return [f"{folder}/{name}" if folder else name for name in spec.files] or [uri]
+    names = [quote(name) for name in spec.files] if uri.startswith("file://") else spec.files
+    return [f"{folder}/{name}" if folder else name for name in names] or [uri]
 
 
 def _specs(lake: Lake, entries: dict[str, Entry]) -> dict[str, bytes]:

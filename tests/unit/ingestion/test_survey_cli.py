@@ -76,11 +76,12 @@ def test_the_spec_beside_the_file_is_used_and_said(folder: Path) -> None:
     assert "step 2 ms" in survey(folder, "inspect", "@/good.sgy", "--spec", "@/other.yaml").stdout
 
 
-def test_a_survey_of_several_files_is_taken_in_by_any_of_them(folder: Path) -> None:
-    (folder / "p1.sgy").write_bytes(draft().take(slice(21)).to_bytes())
-    (folder / "p2.sgy").write_bytes(draft().take(slice(21, None)).to_bytes())
-    (folder / "both.yaml").write_text("files: [p1.sgy, p2.sgy]")
-    result = survey(folder, "ingest", "@/p2.sgy", "--spec", "@/both.yaml", "--lake", "@/lake")
+@pytest.mark.parametrize("file", ["@/p 2.sgy", "file://@/p%202.sgy"])
+def test_a_survey_of_several_files_is_taken_in_by_any_of_them(folder: Path, file: str) -> None:
+    (folder / "p%1.sgy").write_bytes(draft().take(slice(21)).to_bytes())
+    (folder / "p 2.sgy").write_bytes(draft().take(slice(21, None)).to_bytes())
+    (folder / "both.yaml").write_text("files: [p%1.sgy, p 2.sgy]")
+    result = survey(folder, "ingest", file, "--spec", "@/both.yaml", "--lake", "@/lake")
     assert "both: published" in result.stdout
     assert "42 traces" in survey(folder, "show", "both", "--lake", "@/lake").stdout
 
