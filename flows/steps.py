@@ -7,7 +7,7 @@ import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pydantic import ValidationError
 
@@ -25,9 +25,6 @@ from seismic_model.data.freeze import NothingTrainableError, freeze
 from seismic_model.evaluation.scores import Decision, Evaluation, evaluation_path
 from seismic_model.train import read_config
 from seismic_model.training.metrics import read_metrics
-
-if TYPE_CHECKING:  # torch, which most steps do not need
-    from seismic_model.training.checkpoint import CheckpointManifest
 
 DEFAULT_SETTINGS = Path(__file__).with_name("weekly.yaml")
 
@@ -125,9 +122,10 @@ def plan(asked: Request, dataset: str, run: str) -> str:
 def _init(asked: Request, lake: Lake) -> Init:
     """The champion's weights where the settings say so and they have the same shape; else none."""
     from seismic_model.registry.versions import champion
+    from seismic_model.training.checkpoint import committed_at  # torch, which most steps do not need
 
     parent = champion() if asked.settings.start_from == "champion" else None
-    if parent is None or _checkpoint(lake, parent.run, parent.step).config.model != MODEL_SIZES[asked.size]:
+    if parent is None or committed_at(lake, parent.run, parent.step).config.model != MODEL_SIZES[asked.size]:
         return Init()
     return Init(origin="weights", run=parent.run, step=parent.step, weights_sha256=parent.weights_sha256)
 
@@ -148,15 +146,16 @@ def evaluate(config_uri: str) -> Scores:
     """The run's best checkpoint and the champion on the same held-out regions; both stay with the run."""
     from seismic_model.evaluation.reconstruction import best_checkpoint, evaluate
     from seismic_model.registry.versions import champion
+    from seismic_model.training.checkpoint import committed_at
 
     config, lake, dataset = _run(config_uri)
-    chosen = best_checkpoint(lake, config, dataset)
+    chosen = bestcommitted_at(lake, config, dataset)
     candidate = evaluate(lake, config, dataset, chosen)
     lake.write(evaluation_path(config.run), candidate.to_bytes())
     reigning = champion()
     if reigning is None or reigning.run == config.run:
         return Scores(candidate=candidate, champion=None)
-    theirs = evaluate(lake, config, dataset, _checkpoint(lake, reigning.run, reigning.step))
+    theirs = evaluate(lake, config, dataset, committed_at(lake, reigning.run, reigning.step))
     lake.write(f"{run_folder(config.run)}/champion-evaluation.json", theirs.to_bytes())
     return Scores(candidate=candidate, champion=theirs)
 
@@ -172,20 +171,22 @@ def judge(asked: Request, scores: Scores) -> Decision:
 def pictures(config_uri: str, scores: Scores) -> dict[str, bytes]:
     """PNG bytes by caption: bars beside baselines, and held-out sections as the candidate fills them in."""
     from seismic_model.evaluation import pictures as drawn
+    from seismic_model.training.checkpoint import committed_at
 
     config, lake, dataset = _run(config_uri)
-    chosen = _checkpoint(lake, config.run, scores.candidate.step)
+    chosen = committed_at(lake, config.run, scores.candidate.step)
     return drawn.pictures(lake, config, dataset, chosen, scores.candidate)
 
 
 def register(config_uri: str, scores: Scores, decision: Decision) -> str | None:
     """The winner's version in the registry, where it waits for a person; None for a loser."""
     from seismic_model.registry.register import register
+    from seismic_model.training.checkpoint import committed_at
 
     if not decision.promote:
         return None
     config, lake, dataset = _run(config_uri)
-    chosen = _checkpoint(lake, config.run, scores.candidate.step)
+    chosen = committed_at(lake, config.run, scores.candidate.step)
     return register(lake, config, chosen, dataset, scores.candidate, decision, pictures(config_uri, scores))
 
 
@@ -232,12 +233,3 @@ def _run(config_uri: str) -> tuple[RunConfig, Lake, Dataset]:
     config = read_config(config_uri)
     lake = Lake(config.lake)
     return config, lake, load_dataset(lake, config.dataset, config.dataset_sha256)
-
-
-def _checkpoint(lake: Lake, run: str, step: int) -> CheckpointManifest:
-    from seismic_model.training.checkpoint import CheckpointError, committed
-
-    for each in committed(lake, run):
-        if each.step == step:
-            return each
-    raise CheckpointError(f"run {run} has no committed checkpoint at step {step} on {lake.uri} any more; restore it")
