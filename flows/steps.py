@@ -149,7 +149,7 @@ def evaluate(config_uri: str) -> Scores:
     from seismic_model.training.checkpoint import committed_at
 
     config, lake, dataset = _run(config_uri)
-    chosen = bestcommitted_at(lake, config, dataset)
+    chosen = best_checkpoint(lake, config, dataset)
     candidate = evaluate(lake, config, dataset, chosen)
     lake.write(evaluation_path(config.run), candidate.to_bytes())
     reigning = champion()
