@@ -15,6 +15,7 @@ from metaflow import FlowSpec, Parameter, card, current, retry, step
 import ingestion
 import validation
 from flows import cards, surveys
+from ingestion.lake import Lake
 
 _TRAVEL_WITH_THE_FLOW = (ingestion, validation)
 
@@ -32,7 +33,8 @@ class IngestSurvey(FlowSpec):
 
     @step
     def start(self):
-        """Read the spec, if there is one."""
+        """Ask the lake, and read the spec, if there is one."""
+        Lake(self.lake).check()
         self.spec_text = Path(self.spec).read_bytes() if self.spec else b""
         self.next(self.ingest)
 

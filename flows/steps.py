@@ -52,7 +52,7 @@ class RequestError(Exception):
 
 
 def request(parameters: Mapping[str, Any], settings: Mapping[str, Any]) -> Request:
-    """The flow's parameters, checked and resolved. Raises ``RequestError`` or ``SettingsError``."""
+    """The flow's parameters, checked and resolved. Raises ``RequestError``, ``SettingsError`` or ``LakeError``."""
     given = dict(parameters)
     given["surveys"] = [name.strip() for name in given["surveys"].split(",") if name.strip()]
     given["week"] = given["week"] or iso_week(dt.datetime.now(dt.UTC).date())
@@ -65,6 +65,7 @@ def request(parameters: Mapping[str, Any], settings: Mapping[str, Any]) -> Reque
     except ValueError as error:
         raise RequestError(f"the week cannot be run as asked: --launcher: {error}") from error
     asked.settings.recipe(asked.size)
+    Lake(asked.lake).check()
     return asked
 
 

@@ -208,7 +208,7 @@ def split_uri(uri: str) -> tuple[Lake, str]:
     return Lake(folder or ("/" if uri.startswith("/") else ".")), key
 
 
-def _s3_store(uri: str, timeout: str = "120s", retries: int = 10) -> S3Store:
+def _s3_store(uri: str, timeout: str = "120s", retries: int = 100) -> S3Store:
     bucket, _, prefix = uri.removeprefix("s3://").partition("/")
     endpoint = _endpoint()
     if endpoint and not re.match(r"https?://[^/]", endpoint):
@@ -217,6 +217,7 @@ def _s3_store(uri: str, timeout: str = "120s", retries: int = 10) -> S3Store:
         bucket,
         prefix=prefix or None,
         client_options={"allow_http": True, "timeout": timeout, "connect_timeout": "4s"},
+        # refused connections use up ten retries in two seconds; what ends the waiting is the three minutes
         retry_config={"max_retries": retries, "retry_timeout": timedelta(minutes=3)},
         config={"endpoint": endpoint} if endpoint else {},
     )
