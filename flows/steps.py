@@ -35,6 +35,7 @@ class Scores:
 
     candidate: Evaluation
     champion: Evaluation | None
+    pictures: dict[str, bytes]  # PNG by caption: bars beside baselines, held-out sections as the candidate fills them
 
 
 @dataclass(frozen=True)
@@ -145,6 +146,7 @@ def train(asked: Request, config_uri: str, card: Any) -> None:
 
 def evaluate(config_uri: str) -> Scores:
     """The run's best checkpoint and the champion on the same held-out regions; both stay with the run."""
+    from seismic_model.evaluation.pictures import pictures
     from seismic_model.evaluation.reconstruction import best_checkpoint, evaluate
     from seismic_model.registry.versions import champion
     from seismic_model.training.checkpoint import committed_at
@@ -153,12 +155,13 @@ def evaluate(config_uri: str) -> Scores:
     chosen = best_checkpoint(lake, config, dataset)
     candidate = evaluate(lake, config, dataset, chosen)
     lake.write(evaluation_path(config.run), candidate.to_bytes())
+    drawn = pictures(lake, config, dataset, chosen, candidate)
     reigning = champion()
     if reigning is None or reigning.run == config.run:
-        return Scores(candidate=candidate, champion=None)
+        return Scores(candidate, None, drawn)
     theirs = evaluate(lake, config, dataset, committed_at(lake, reigning.run, reigning.step))
     lake.write(f"{run_folder(config.run)}/champion-evaluation.json", theirs.to_bytes())
-    return Scores(candidate=candidate, champion=theirs)
+    return Scores(candidate, theirs, drawn)
 
 
 def judge(asked: Request, scores: Scores) -> Decision:
@@ -167,16 +170,6 @@ def judge(asked: Request, scores: Scores) -> Decision:
 
     rule = asked.settings.gate
     return gate(scores.candidate, scores.champion, rule.margin, rule.survey_tolerance)
-
-
-def pictures(config_uri: str, scores: Scores) -> dict[str, bytes]:
-    """PNG bytes by caption: bars beside baselines, and held-out sections as the candidate fills them in."""
-    from seismic_model.evaluation import pictures as drawn
-    from seismic_model.training.checkpoint import committed_at
-
-    config, lake, dataset = _run(config_uri)
-    chosen = committed_at(lake, config.run, scores.candidate.step)
-    return drawn.pictures(lake, config, dataset, chosen, scores.candidate)
 
 
 def register(config_uri: str, scores: Scores, decision: Decision) -> str | None:
@@ -188,7 +181,7 @@ def register(config_uri: str, scores: Scores, decision: Decision) -> str | None:
         return None
     config, lake, dataset = _run(config_uri)
     chosen = committed_at(lake, config.run, scores.candidate.step)
-    return register(lake, config, chosen, dataset, scores.candidate, decision, pictures(config_uri, scores))
+    return register(lake, config, chosen, dataset, scores.candidate, decision, scores.pictures)
 
 
 def report(asked: Request, result: WeekResult) -> tuple[Summary, str]:
@@ -226,7 +219,7 @@ def week_result(asked: Request, dataset: str | None, why_not: str, trained: Trai
         champion=trained.scores.champion,
         decision=trained.decision,
         version=trained.version,
-        pictures=pictures(trained.config_uri, trained.scores),
+        pictures=trained.scores.pictures,
     )
 
 
