@@ -122,7 +122,7 @@ def _drop_surveys(lake: Lake, number: int) -> None:
         if number == 1:
             whole = (Path(scratch) / f"{chosen[0]}-1.sgy").read_bytes()
             lake.write("incoming/cut-short.sgy", whole[:-777])
-            lake.write("incoming/ieee called ibm.sgy", _mislabelled(whole))
+            lake.write("incoming/ibm called ieee.sgy", _mislabelled(whole))
     console.print(f"dropped {', '.join(chosen)}" + (" and two broken files" if number == 1 else ""))
 
 
