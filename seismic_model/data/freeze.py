@@ -11,6 +11,7 @@ import logging
 import math
 import re
 from collections.abc import Collection, Iterable
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import PurePosixPath
 
@@ -49,7 +50,7 @@ class FreezeError(Exception):
 
 
 class NothingTrainableError(FreezeError):
-    """No survey on the lake has room for one training crop; the message gives each survey's reason."""
+    """No survey has room for a crop that trains, or none for one that is scored; the message says what to do."""
 
 
 def freeze(
@@ -80,11 +81,17 @@ def freeze(
     measured = []
     for manifest in chosen:
         try:
-            measured.append((manifest, _independent_crops(lake, manifest, window, policy, cells)))
+            measured.append((manifest, _room(lake, manifest, window, policy, cells)))
         except _NoRoomError as reason:
             excluded.append(Excluded(survey=manifest.survey, digest=manifest.digest, reason=str(reason)))
-    if not any(crops for _, crops in measured):
+    if not any(room.crops for _, room in measured):
         raise NothingTrainableError(_nothing_trainable(window, measured, excluded))
+    if not any(room.regions for _, room in measured):
+        raise NothingTrainableError(
+            f"nothing to score: no held-out place has room for a crop of {window} voxels, so a candidate could not be "
+            f"judged; cells of {policy.cell_size:g} must hold a crop, take smaller crops or more surveys, or hold out "
+            "a survey"
+        )
     entries = _entries(lake, measured)
     dataset = Dataset(
         week=week,
@@ -183,11 +190,16 @@ def _held_out_cells(
     return sorted(cells)
 
 
-def _independent_crops(lake: Lake, manifest: Manifest, window: Triple, policy: SplitPolicy, cells: list[Cell]) -> float:
-    """How many training crops fit in a survey, as volume of places over volume of a crop; 0 when it is only scored.
+@dataclass(frozen=True)
+class _Room:
+    """What a survey has room for."""
 
-    Raises ``_NoRoomError`` when it can neither train nor be scored.
-    """
+    crops: float  # that train, none over another: volume of places over volume of a crop
+    regions: int  # that are scored
+
+
+def _room(lake: Lake, manifest: Manifest, window: Triple, policy: SplitPolicy, cells: list[Cell]) -> _Room:
+    """Raises ``_NoRoomError`` when the survey can neither train nor be scored."""
     if any(have < need for have, need in zip(manifest.shape, window, strict=True)):
         raise _NoRoomError(f"its shape {manifest.shape} is smaller than one crop {window}")
     try:
@@ -195,30 +207,31 @@ def _independent_crops(lake: Lake, manifest: Manifest, window: Triple, policy: S
     except VolumeError as error:
         raise _NoRoomError(str(error)) from error
     held_out_IX = held_out_mask(manifest, policy, cells)
+    regions = len(held_out_regions(held_out_IX, live_IX, manifest.shape[2], window))
     places = int(train_origins(untrained_mask(manifest, policy, cells), live_IX, window).sum()) * (
         manifest.shape[2] - window[2] + 1
     )
-    if not places and not held_out_regions(held_out_IX, live_IX, manifest.shape[2], window):
+    if not places and not regions:
         raise _NoRoomError(
             f"no crop {window} with at least {MIN_LIVE_SHARE:.0%} live traces lies wholly outside or wholly inside "
             f"held-out places ({held_out_IX.mean():.0%} of its traces)"
         )
-    return places / math.prod(window)
+    return _Room(places / math.prod(window), regions)
 
 
-def _entries(lake: Lake, measured: list[tuple[Manifest, float]]) -> list[SurveyEntry]:
+def _entries(lake: Lake, measured: list[tuple[Manifest, _Room]]) -> list[SurveyEntry]:
     """Weights go by the square root of the independent crops, so that the largest survey does not drown the others."""
-    total = sum(math.sqrt(crops) for _, crops in measured)
+    total = sum(math.sqrt(room.crops) for _, room in measured)
     return [
         SurveyEntry(
             survey=manifest.survey,
             digest=manifest.digest,
             manifest_sha256=hashlib.sha256(lake.read(manifest_key(manifest.survey, manifest.digest))).hexdigest(),
             normalisation=manifest.normalisation,
-            weight=math.sqrt(crops) / total,
+            weight=math.sqrt(room.crops) / total,
             licence=manifest.licence,
         )
-        for manifest, crops in measured
+        for manifest, room in measured
     ]
 
 
@@ -241,7 +254,7 @@ def _difference(previous: Dataset | None, entries: list[SurveyEntry]) -> Differe
     )
 
 
-def _nothing_trainable(window: Triple, measured: list[tuple[Manifest, float]], excluded: list[Excluded]) -> str:
+def _nothing_trainable(window: Triple, measured: list[tuple[Manifest, _Room]], excluded: list[Excluded]) -> str:
     reasons = [f"{manifest.survey}: all of it is held out" for manifest, _ in measured]
     reasons += [f"{left_out.survey}: {left_out.reason}" for left_out in excluded]
     listed = "\n".join(f"  {reason}" for reason in sorted(reasons)) or "  there is no published survey"

@@ -46,9 +46,18 @@ def test_a_large_survey_does_not_drown_a_small_one(tmp_path: Path) -> None:
     lake = Lake(str(tmp_path))
     publish(lake, "large", noise((107, 107, 8)))
     publish(lake, "small", noise((17, 17, 8)))
-    nearly_all = SplitPolicy(cell_size=400, held_out_share=1e-9, salt="")
-    large, small = freeze(lake, "2026-W48", WINDOW, nearly_all).surveys
+    publish(lake, "scored", noise((17, 17, 8)), origin=(90_000.0, 0.0))
+    nearly_all = SplitPolicy(cell_size=400, held_out_share=1e-9, salt="", held_out_surveys=["scored"])
+    large, _, small = freeze(lake, "2026-W48", WINDOW, nearly_all).surveys
     assert large.weight / small.weight == pytest.approx(math.sqrt(100 * 100 / (10 * 10)))
+
+
+def test_a_week_whose_candidate_nobody_could_judge_is_not_trained(tmp_path: Path) -> None:
+    lake = Lake(str(tmp_path))
+    publish(lake, "north", noise((24, 24, 16)))
+    with pytest.raises(NothingTrainableError, match="nothing to score"):
+        freeze(lake, "2026-W48", WINDOW, SplitPolicy(cell_size=400, held_out_share=1e-9, salt=""))
+    assert not list(lake.objects("datasets"))
 
 
 def test_a_frozen_week_stays_whatever_is_asked_later(shelf: Lake) -> None:
