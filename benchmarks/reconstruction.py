@@ -6,7 +6,7 @@ The surveys of the demo's first week go onto an embedded S3 and through ingestio
 flow does it; then the recipe of ``flows/demo.yaml`` is trained once per seed by torchrun, and the best checkpoint
 of each run is scored on the test half of the held-out regions. Errors are in amplitude space,
 sqrt(Σ (predicted - true)² / Σ true²) over hidden live voxels, beside methods that learn nothing. A seed draws
-weights, crops and masks anew, in training and in scoring; surveys and held-out places stay.
+weights, crops and masks of the training anew; surveys, held-out places and the masks of the scoring stay.
 ``--steps`` trains for another time than the recipe's: a try, not the demo.
 """
 
