@@ -53,7 +53,7 @@ class IngestSurvey(FlowSpec):
     def validate(self):
         """Great Expectations over headers, geometry and amplitudes: a verdict."""
         self.outcome = surveys.judge(self.lake, self.outcome)
-        cards.survey(current.card["verdict"], self.outcome, {})
+        cards.survey(current.card["verdict"], self.outcome, surveys.pictures_of(self.lake, self.outcome))
         self.next(self.end)
 
     @step

@@ -66,7 +66,7 @@ class WeeklyRetrain(FlowSpec):
         if self.ingest_failure:
             self.outcome = surveys.failed(self.input, self.ingest_failure)
         self.outcome = surveys.judge(self.lake, self.outcome)
-        cards.survey(current.card["verdict"], self.outcome, {})
+        cards.survey(current.card["verdict"], self.outcome, surveys.pictures_of(self.lake, self.outcome))
         self.next(self.collect)
 
     @retry(times=2, minutes_between_retries=0)
