@@ -193,6 +193,7 @@ def _environment() -> dict[str, str]:
     return {
         "METAFLOW_USER": os.environ.get("METAFLOW_USER", "demo"),
         "METAFLOW_DATASTORE_SYSROOT_LOCAL": str(ROOT),
+        "METAFLOW_CARD_LOCALROOT": str(ROOT / ".metaflow" / "mf.cards"),
         "MLFLOW_TRACKING_URI": f"sqlite:///{ROOT / 'mlflow.db'}",
         "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false",
         "MLFLOW_DISABLE_TELEMETRY": "true",
