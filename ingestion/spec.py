@@ -55,7 +55,7 @@ class SurveySpec(Contract):
     )  # ms, or the depth unit; instead of the recording delay
     polarity: Literal["normal", "reverse", "unknown"] = "unknown"
     amplitude_unit: str | None = None
-    crs: str | None = Field(default=None, pattern=r"^EPSG:\d{4,6}$")
+    crs: str | None = Field(default=None, pattern=r"^EPSG:[1-9][0-9]{3,5}$")
     licence: str | None = None
     drop_traces: list[Annotated[int, Field(ge=1)]] = []  # counted from 1 through all files in order
     duplicates: Literal["hold", "first", "last", "mean"] = "hold"
