@@ -2,6 +2,7 @@
 PYTHON ?= python3.11
 PIP_ARGS ?=
 SEGY ?=
+export SEGY
 BIN := .venv/bin
 
 .PHONY: help setup demo ui test lint bench clean
@@ -24,7 +25,7 @@ setup: .venv/ready
 	@touch $@
 
 demo: setup
-	$(BIN)/python -m flows.demo $(if $(SEGY),--segy "$(SEGY)")
+	$(BIN)/python -m flows.demo $${SEGY:+--segy "$$SEGY"}
 
 ui: setup
 	$(BIN)/python -m flows.demo --ui

@@ -59,9 +59,12 @@ class IngestSurvey(FlowSpec):
     @step
     def end(self):
         """Say what became of it."""
-        print(cards.survey_line(self.outcome))
+        line = cards.survey_line(self.outcome)
+        if self.outcome.report:
+            line += f"\n  report: {self.lake}/{self.outcome.report.removesuffix('.json')}.html"
+        print(line)
         if self.outcome.status != "passed":
-            raise SurveyHeldBackError(cards.survey_line(self.outcome))
+            raise SurveyHeldBackError(line)
 
 
 if __name__ == "__main__":
