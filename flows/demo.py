@@ -58,7 +58,19 @@ def main() -> None:
         if options.ui:
             _serve_registry()
         else:
-            _play_week(options.segy)
+            _play(options.segy)
+
+
+def _play(segy: Path | None) -> None:
+    try:
+        _play_week(segy)
+    except KeyboardInterrupt:
+        console.print("\ninterrupted, and nothing is left running; the same command goes on with this week")
+        raise SystemExit(130) from None
+    except subprocess.CalledProcessError as error:
+        console.print(f"{Path(error.cmd[1]).name} ended with exit code {error.returncode}; what it said stands above")
+        console.print("mend that, and the same command goes on with this week")
+        raise SystemExit(1) from None
 
 
 def _play_week(segy: Path | None) -> None:
