@@ -14,6 +14,8 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from seismic_model.parallel.waiting import Waiting
+
 
 class MeshError(Exception):
     """The processes cannot be arranged; the message says what was found and expected."""
@@ -29,6 +31,7 @@ class Mesh:
     cp_rank: int
     cp_group: dist.ProcessGroup
     device: torch.device
+    waiting: Waiting  # for hops, all-to-alls and reduces of this process
 
     @property
     def world(self) -> int:
@@ -43,7 +46,8 @@ class Mesh:
     def total(self, value: Tensor) -> Tensor:
         """Sum of ``value`` over all processes, the same everywhere. Collective."""
         total = value.detach().to(self.device, copy=True)
-        dist.all_reduce(total)
+        with self.waiting:
+            dist.all_reduce(total)
         return total
 
 
@@ -66,7 +70,7 @@ def open_mesh(cp: int) -> Iterator[Mesh]:
         cp_group, _ = dist.new_subgroups(group_size=cp)  # type: ignore[no-untyped-call]
         dist.all_reduce(torch.zeros(1, device=device), group=cp_group)  # NCCL wants all ranks in its first call
         dp_rank, cp_rank = divmod(dist.get_rank(), cp)
-        yield Mesh(world // cp, cp, dp_rank, cp_rank, cp_group, device)
+        yield Mesh(world // cp, cp, dp_rank, cp_rank, cp_group, device, Waiting(device))
     finally:
         dist.destroy_process_group()
 
