@@ -12,7 +12,7 @@ from typing import Any, Literal
 from pydantic import ValidationError
 
 from ingestion.manifest import Contract
-from seismic_model.config import MODEL_SIZES, Triple
+from seismic_model.config import MODEL_SIZES, StrategyName, Triple
 from seismic_model.data.dataset import SplitPolicy
 
 
@@ -27,7 +27,7 @@ class Recipe(Contract):
     learning_rate: float
     warmup_steps: int
     weight_decay: float = 0.05
-    strategy: Literal["ddp", "zero2"] = "zero2"
+    strategy: StrategyName = "zero2"
     precision: Literal["float32", "bfloat16"] = "float32"
     cp: int
     processes: int  # world size

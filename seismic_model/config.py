@@ -11,6 +11,18 @@ from ingestion.manifest import Contract, Digest, SafeName
 
 Triple = tuple[int, int, int]  # (inline, crossline, sample)
 Share = Annotated[float, Field(ge=0, lt=1)]
+StrategyName = Literal["ddp", "zero1", "zero2", "zero3", "fsdp2", "hsdp"]
+Checkpointing = Literal["none", "selective", "full"]
+"""What backward computes again: nothing, all but attention, or whole blocks."""
+
+
+class ReferenceSpacing(Contract):
+    """The voxel that rotary positions count in, so that bins of 12.5 m and of 25 m mean what they are."""
+
+    inline_m: float = Field(gt=0)  # between neighbouring inlines
+    crossline_m: float = Field(gt=0)
+    time_ms: float = Field(gt=0)  # of surveys in time
+    depth_m: float = Field(gt=0)  # of surveys in depth
 
 
 class ModelConfig(Contract):
@@ -23,6 +35,9 @@ class ModelConfig(Contract):
     decoder_width: int = Field(gt=0)
     decoder_depth: int = Field(gt=0)
     decoder_heads: int = Field(gt=0)
+    decoder: Literal["self", "cross"] = "self"  # attends over all tokens it decodes, or to visible ones only
+    registers: int = Field(default=0, ge=0)  # learned tokens beside the visible ones (Darcet et al. 2024)
+    reference_spacing: ReferenceSpacing | None = None  # None: positions count patches, whatever their size
     patch_normalisation: bool = False  # targets per patch; mean and log deviation are then predicted too
 
     @model_validator(mode="after")
@@ -94,6 +109,7 @@ class RunConfig(Contract):
     model: ModelConfig
     window: Triple  # voxels of one crop; divided by the patch
     keep_ratio: float = Field(default=0.25, gt=0, lt=1)  # share of tokens the encoder sees
+    decode_share: float = Field(default=1.0, gt=0, le=1)  # share of hidden tokens that are decoded and scored
     seed: int = Field(default=0, ge=0, lt=2**64)  # half of a Philox key
     steps: int = Field(gt=0)
     batch: int = Field(gt=0)  # crops in one optimiser step, over all data-parallel ranks and micro-batches
@@ -104,9 +120,12 @@ class RunConfig(Contract):
     weight_decay: float = Field(default=0.05, ge=0)
     betas: tuple[Share, Share] = (0.9, 0.95)
     gradient_clip: float = Field(default=1.0, gt=0)  # global L2 norm
-    strategy: Literal["ddp", "zero2"] = "zero2"
+    strategy: StrategyName = "zero2"
     precision: Literal["float64", "float32", "bfloat16"] = "float32"
-    cp: int = Field(default=1, gt=0)  # ranks that share one crop
+    cp: int = Field(default=1, gt=0)  # ranks that share one crop, ring x ulysses
+    ulysses: int = Field(default=1, gt=0)  # of these, how many share heads; the rest are a ring
+    activation_checkpointing: Checkpointing = "none"
+    ema_decay: float | None = Field(default=None, gt=0, lt=1)  # of a step; averages weights beside the trained ones
     init: Init = Init()
     checkpoint_every: int = Field(default=100, gt=0)  # steps
     checkpoints_kept: int = Field(default=3, gt=0)
@@ -118,8 +137,13 @@ class RunConfig(Contract):
         tokens = math.prod(self.window) // self.model.patch_voxels
         if tokens < 2 or round(self.keep_ratio * tokens) == tokens:
             raise ValueError(f"keep_ratio {self.keep_ratio} of {tokens} tokens hides none; there is nothing to learn")
-        if self.precision == "float64" and self.strategy != "ddp":
-            raise ValueError("float64 needs strategy 'ddp': DeepSpeed keeps float32 master weights")
+        if self.precision == "float64" and self.strategy.startswith("zero"):
+            raise ValueError("float64 needs strategy 'ddp' or 'fsdp2': DeepSpeed keeps float32 master weights")
+        if self.cp % self.ulysses or any(h % self.ulysses for h in (self.model.heads, self.model.decoder_heads)):
+            raise ValueError(
+                f"ulysses {self.ulysses} has to divide cp {self.cp} and the heads of encoder ({self.model.heads}) and "
+                f"decoder ({self.model.decoder_heads})"
+            )
         return self
 
     @property

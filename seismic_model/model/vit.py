@@ -12,15 +12,21 @@ from torch import Tensor, nn
 
 from seismic_model.model.rope import rotate
 
-Attention = Callable[[Tensor, Tensor, Tensor, tuple[int, ...]], Tensor]
-"""(q, k, v of own tokens, each (B, H, N, D); N of every rank) → (B, H, N, D), attending to tokens of all ranks."""
+Lengths = tuple[int, ...]
+"""Tokens of every rank that shares a crop."""
+
+Attention = Callable[[Tensor, Tensor, Tensor, Lengths, Lengths], Tensor]
+"""(own q (B, H, N, D), own k and v (B, H, M, D), N of every rank, M of every rank) → (B, H, N, D), attending to all."""
 
 
-def full_attention(q_BHND: Tensor, k_BHND: Tensor, v_BHND: Tensor, lengths: tuple[int, ...]) -> Tensor:
+def full_attention(q_BHND: Tensor, k_BHMD: Tensor, v_BHMD: Tensor, q_lengths: Lengths, kv_lengths: Lengths) -> Tensor:
     """Attention of one process that holds all tokens."""
-    if lengths != (k_BHND.shape[2],):
-        raise ValueError(f"{k_BHND.shape[2]} tokens of lengths {lengths} are not all here; use ring attention")
-    return F.scaled_dot_product_attention(q_BHND, k_BHND, v_BHND)
+    if (q_lengths, kv_lengths) != ((q_BHND.shape[2],), (k_BHMD.shape[2],)):
+        raise ValueError(
+            f"{q_BHND.shape[2]} queries of {q_lengths} and {k_BHMD.shape[2]} keys of {kv_lengths} are not all here; "
+            "use ring attention"
+        )
+    return F.scaled_dot_product_attention(q_BHND, k_BHMD, v_BHMD)
 
 
 class SelfAttention(nn.Module):
@@ -41,7 +47,7 @@ class SelfAttention(nn.Module):
         q_BHND, k_BHND, v_BHND = qkv.permute(2, 0, 3, 1, 4).unbind(0)
         q_BHND = rotate(self.query_norm(q_BHND), angles_BND)
         k_BHND = rotate(self.key_norm(k_BHND), angles_BND)
-        mixed_BHND = attention(q_BHND, k_BHND, v_BHND, lengths)
+        mixed_BHND = attention(q_BHND, k_BHND, v_BHND, lengths, lengths)
         return self.out(mixed_BHND.transpose(1, 2).reshape(batch, tokens, width))  # type: ignore[no-any-return]
 
 

@@ -14,7 +14,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from seismic_model.model.vit import Attention, full_attention
+from seismic_model.model.vit import Attention, Lengths, full_attention
 from seismic_model.parallel.mesh import Mesh
 
 aten = torch.ops.aten
@@ -32,11 +32,12 @@ def attention_over(mesh: Mesh) -> Attention:
 def ring_attention(group: dist.ProcessGroup) -> Attention:
     """Attention from own tokens to those of all ranks of ``group``; every rank must call it, even with no tokens."""
 
-    def attend(q_BHND: Tensor, k_BHND: Tensor, v_BHND: Tensor, lengths: tuple[int, ...]) -> Tensor:
-        ring = _Ring(group, lengths)
-        if k_BHND.shape[2] != lengths[ring.rank]:
-            raise ValueError(f"rank {ring.rank} holds {k_BHND.shape[2]} tokens; lengths {lengths} say otherwise")
-        return _RingAttention.apply(q_BHND, torch.stack((k_BHND, v_BHND)), ring)  # type: ignore[no-any-return, no-untyped-call]
+    def attend(q_BHND: Tensor, k_BHMD: Tensor, v_BHMD: Tensor, q_lengths: Lengths, kv_lengths: Lengths) -> Tensor:
+        ring = _Ring(group, kv_lengths)
+        found, expected = (q_BHND.shape[2], k_BHMD.shape[2]), (q_lengths[ring.rank], kv_lengths[ring.rank])
+        if found != expected:
+            raise ValueError(f"rank {ring.rank} holds {found} queries and keys; their lengths say {expected}")
+        return _RingAttention.apply(q_BHND, torch.stack((k_BHMD, v_BHMD)), ring)  # type: ignore[no-any-return, no-untyped-call]
 
     return attend
 

@@ -111,6 +111,8 @@ class Strategy(ABC):
 def build(model: nn.Module, config: RunConfig, mesh: Mesh) -> Strategy:
     """The strategy that ``config.strategy`` names, around ``model`` moved to this process's device and precision."""
     strategies = {"ddp": AllReduce, "zero2": Zero2}
+    if config.strategy not in strategies:
+        raise ValueError(f"strategy {config.strategy!r} is not built yet; expected one of {sorted(strategies)}")
     return strategies[config.strategy](model.to(mesh.device, DTYPES[config.precision]), config, mesh)
 
 

@@ -181,7 +181,7 @@ def test_a_rank_without_tokens_still_gives_gradients() -> None:
     nothing = torch.zeros(2, 0, 64, dtype=torch.float64)
     net = model(patch_normalisation=True)
     result = net(
-        nothing, nothing.bool(), torch.zeros(2, 0, dtype=torch.int64), shard, lambda q, k, v, lengths: q + k + v
+        nothing, nothing.bool(), torch.zeros(2, 0, dtype=torch.int64), shard, lambda q, k, v, *lengths: q + k + v
     )
     result.loss_sum.backward()
     assert result.prediction_BLP.shape == (2, 0, 64)

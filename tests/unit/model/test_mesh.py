@@ -59,8 +59,8 @@ def test_a_ring_of_one_is_plain_attention_and_refuses_wrong_lengths(alone: None)
     q, k, v = (torch.randn(2, 3, 7, 6, dtype=torch.float64, generator=generator) for _ in range(3))
     with open_mesh(1) as mesh:
         attend = ring_attention(mesh.cp_group)
-        torch.testing.assert_close(attend(q, k, v, (7,)), F.scaled_dot_product_attention(q, k, v))
-        with pytest.raises(ValueError, match=r"holds 7 tokens; lengths \(6,\)"):
-            attend(q, k, v, (6,))
+        torch.testing.assert_close(attend(q, k, v, (7,), (7,)), F.scaled_dot_product_attention(q, k, v))
+        with pytest.raises(ValueError, match=r"holds \(7, 7\) queries and keys; their lengths say \(7, 6\)"):
+            attend(q, k, v, (7,), (6,))
         with pytest.raises(ValueError, match="of 2 ranks; the group has 1"):
-            attend(q, k, v, (7, 7))
+            attend(q, k, v, (7, 7), (7, 7))
