@@ -109,7 +109,7 @@ def save(lake: Lake, config: RunConfig, mesh: Mesh, strategy: Strategy, step: in
 
     Raises ``CheckpointError`` when someone else committed that step, or removed its files, meanwhile.
     """
-    owners = _owners({name: p.numel() for name, p in strategy.parameters.items()}, mesh.world)
+    owners = _owners({name: shape.numel() for name, shape in strategy.shapes.items()}, mesh.world)
     weights: dict[str, Tensor] = {}
     moments: dict[str, Tensor] = {}
     digests: dict[str, str] = {}

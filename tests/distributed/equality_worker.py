@@ -117,7 +117,7 @@ def one_step(
     micro_batches = [batch(case, shard, step, range(start, start + size)) for start in starts]
     counts = [count_scored(live, seen) for _, live, seen in micro_batches]
     count = mesh.total(torch.stack(counts).sum())
-    dtype = next(iter(strategy.parameters.values())).dtype
+    dtype = next(strategy.model.parameters()).dtype
     loss_sum = torch.zeros((), dtype=torch.float64)
     for patches, live, seen in micro_batches:
         result = strategy.model(patches.to(dtype), live, seen, shard, attention_over(mesh))

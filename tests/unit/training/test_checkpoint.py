@@ -39,8 +39,8 @@ def build(config: RunConfig, mesh: Mesh, seed: int = 0) -> Strategy:
     strategy = strategies.build(MaskedAutoencoder(config.model, seed), config, mesh)
     generator = torch.Generator().manual_seed(seed)
     states = {
-        name: strategies.ParameterState(*(torch.rand(p.shape, generator=generator) for _ in range(3)))
-        for name, p in strategy.parameters.items()
+        name: strategies.ParameterState(*(torch.rand(shape, generator=generator) for _ in range(3)))
+        for name, shape in strategy.shapes.items()
     }
     strategy.load(states, applied_steps=seed)
     return strategy
