@@ -11,9 +11,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from ingestion.lake import Lake
-from seismic_model.config import Triple
 from seismic_model.data.dataset import Dataset, load_survey
 from seismic_model.data.sampling import BatchPlan, CropSampler, CropSpec
+from seismic_model.data.sharing import SharedRead, SlabGroup
 from seismic_model.data.splits import train_origins, untrained_mask
 from seismic_model.data.store import BoolArray, ChunkCache, FloatArray, SurveyVolume
 
@@ -40,42 +40,50 @@ class CropReader:
         dataset: frozen.
         seed: of the run.
         plan: which crops are this rank's.
-        inlines: the part of each crop that the rank's tokens lie in (``TokenLayout.inline_slab``); may be empty.
+        group: the parts of each crop that the tokens of each rank lie in (``TokenLayout.inline_slab``).
         steps: first and one past the last step to read.
 
     Raises ``DatasetError`` or ``VolumeError`` when a survey is not what was frozen.
     """
 
-    def __init__(self, lake: Lake, dataset: Dataset, seed: int, plan: BatchPlan, inlines: slice, steps: range) -> None:
-        self._plan, self._inlines, self._steps = plan, inlines, steps
+    def __init__(
+        self, lake: Lake, dataset: Dataset, seed: int, plan: BatchPlan, group: SlabGroup, steps: range
+    ) -> None:
+        self._plan, self._group, self._steps = plan, group, steps
         self._window = dataset.window
         self._chunk_pool = ThreadPoolExecutor(_FETCH_THREADS, thread_name_prefix="chunks")
         self._volumes = _open_volumes(lake, dataset, self._chunk_pool)
         self._sampler = _sampler(dataset, seed, self._volumes)
 
     def stream(self) -> Generator[MicroBatch, None, None]:
-        """The micro-batches; can be had once. Raises ``VolumeError`` for a chunk that is lost or damaged."""
+        """The micro-batches; can be had once. Collective over the group at each item.
+
+        Raises ``VolumeError`` for a chunk that is lost or damaged.
+        """
         turns = ((step, micro) for step in self._steps for micro in range(self._plan.accumulation))
-        pending: deque[Future[MicroBatch]] = deque()
+        pending: deque[Future[tuple[MicroBatch, SharedRead]]] = deque()
         with ThreadPoolExecutor(_AHEAD, thread_name_prefix="crops") as crop_pool, self._chunk_pool:
             try:
                 for turn in turns:
                     pending.append(crop_pool.submit(self._load, *turn))
                     if len(pending) > _AHEAD:
-                        yield _waited_for(pending.popleft())
+                        yield _completed(pending.popleft())
                 while pending:
-                    yield _waited_for(pending.popleft())
+                    yield _completed(pending.popleft())
             finally:
                 crop_pool.shutdown(cancel_futures=True)
 
-    def _load(self, step: int, micro_batch: int) -> MicroBatch:
+    def _load(self, step: int, micro_batch: int) -> tuple[MicroBatch, SharedRead]:
+        """A micro-batch that still lacks what other ranks read."""
         crops = [self._sampler.crop(index) for index in self._plan.indices(step, micro_batch)]
-        shape = (len(crops), self._inlines.stop - self._inlines.start, *self._window[1:])
+        inlines = self._group.slabs[self._group.rank]
+        shape = (len(crops), inlines.stop - inlines.start, *self._window[1:])
         values_BIXZ, live_BIXZ = np.empty(shape, dtype=np.float32), np.empty(shape, dtype=bool)
-        for b, crop in enumerate(crops):
-            box = _slab(crop.origin, self._window, self._inlines)
-            values_BIXZ[b], live_BIXZ[b] = self._volumes[crop.survey].normalised(*box)
-        return MicroBatch(step, values_BIXZ, live_BIXZ, crops)
+        shared = SharedRead(self._group)
+        for crop, values_IXZ, live_IXZ in zip(crops, values_BIXZ, live_BIXZ, strict=True):
+            shared.add(self._volumes[crop.survey], crop.origin, self._window, values_IXZ, live_IXZ)
+        shared.read(self._chunk_pool)
+        return MicroBatch(step, values_BIXZ, live_BIXZ, crops), shared
 
 
 def _open_volumes(lake: Lake, dataset: Dataset, pool: Executor) -> dict[int, SurveyVolume]:
@@ -96,11 +104,8 @@ def _sampler(dataset: Dataset, seed: int, volumes: dict[int, SurveyVolume]) -> C
     return CropSampler(seed, [entry.weight for entry in dataset.surveys], origins, depths)
 
 
-def _waited_for(batch: Future[MicroBatch]) -> MicroBatch:
+def _completed(loaded: Future[tuple[MicroBatch, SharedRead]]) -> MicroBatch:
     began = time.perf_counter()
-    return replace(batch.result(), waited=time.perf_counter() - began)
-
-
-def _slab(origin: Triple, window: Triple, inlines: slice) -> tuple[int, int, int, int, int, int]:
-    (i, x, z), (_, wx, wz) = origin, window
-    return i + inlines.start, i + inlines.stop, x, x + wx, z, z + wz
+    batch, shared = loaded.result()
+    shared.complete()
+    return replace(batch, waited=time.perf_counter() - began)

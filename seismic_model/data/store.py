@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 from collections import OrderedDict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Executor, Future
 from threading import Lock
 from typing import Any
@@ -25,6 +25,7 @@ from seismic_model.config import Triple
 
 FloatArray = npt.NDArray[np.float32]
 BoolArray = npt.NDArray[np.bool_]
+Box = tuple[tuple[int, int], tuple[int, int], tuple[int, int]]  # (first, one past the last) inline, crossline, sample
 
 _DECODERS: dict[type, Callable[[bytes], Any]] = {
     BloscCodec: numcodecs.Blosc().decode,
@@ -113,45 +114,64 @@ class SurveyVolume:
     def read(self, i0: int, i1: int, x0: int, x1: int, z0: int, z1: int) -> FloatArray:
         """Raw amplitudes (i1 - i0, x1 - x0, z1 - z0) of that box of indices; NaN where nothing was recorded.
 
-        Raises ``IndexError`` for a box outside the volume and ``VolumeError`` for a chunk that is lost, of another
-        size or undecodable; digests are not checked, which would cost as much CPU as decoding.
+        Raises ``IndexError`` for a box outside the volume and ``VolumeError`` as ``scatter`` does.
         """
         box = ((i0, i1), (x0, x1), (z0, z1))
         if any(not 0 <= a <= b <= n for (a, b), n in zip(box, self.manifest.shape, strict=True)):
             raise IndexError(f"box {box} is not inside the volume of shape {self.manifest.shape}")
         out = np.full((i1 - i0, x1 - x0, z1 - z0), np.nan, dtype=np.float32)
-        if not out.size:
-            return out
-        steps = self.manifest.volume.chunk_shape
-        chunks = itertools.product(*(range(a // step, -(-b // step)) for (a, b), step in zip(box, steps, strict=True)))
-
-        def scatter(index: Triple) -> None:
-            key = f"{self.manifest.volume.variable}/{self._array.metadata.encode_chunk_key(index)}"
-            if key not in self.manifest.volume.keys:
-                return  # all fill, never written
-            chunk = self._cache.get(f"{self._lake.uri}/{self.manifest.folder}/{key}", lambda: self._fetch(key))
-            into, source = [], []
-            for n, step, (a, b) in zip(index, steps, box, strict=True):
-                low, high = max(a, n * step), min(b, (n + 1) * step)
-                into.append(slice(low - a, high - a))
-                source.append(slice(low - n * step, high - n * step))
-            out[tuple(into)] = chunk[tuple(source)]
-
-        for _ in self._map(scatter, chunks):
+        for _ in self._map(lambda chunk: self.scatter(chunk, [(box, out)]), self.chunks(box)):
             pass
         return out
 
     def normalised(self, i0: int, i1: int, x0: int, x1: int, z0: int, z1: int) -> tuple[FloatArray, BoolArray]:
         """Normalised amplitudes of a box, and which of its voxels are live and finite; the others are 0."""
         values = self.read(i0, i1, x0, x1, z0, z1)
-        live = self.live_IX[i0:i1, x0:x1, None] & np.isfinite(values)
+        return values, self.normalise(values, i0, x0)
+
+    def normalise(self, values_IXZ: FloatArray, i0: int, x0: int) -> BoolArray:
+        """Normalise raw amplitudes that begin at inline ``i0`` and crossline ``x0``, in place; see ``normalised``."""
+        inlines, crosslines, _ = values_IXZ.shape
+        live_IXZ = self.live_IX[i0 : i0 + inlines, x0 : x0 + crosslines, None] & np.isfinite(values_IXZ)
         rule = self.manifest.normalisation
         with np.errstate(over="ignore"):  # infinite is clipped like any other
-            values -= rule.centre
-            values /= rule.scale
-        values.clip(-rule.clip, rule.clip, out=values)
-        values[~live] = 0
-        return values, live
+            values_IXZ -= rule.centre
+            values_IXZ /= rule.scale
+        values_IXZ.clip(-rule.clip, rule.clip, out=values_IXZ)
+        values_IXZ[~live_IXZ] = 0
+        return live_IXZ
+
+    def chunks(self, box: Box) -> list[Triple]:
+        """The stored chunks that a box touches, in order; those that are not stored hold nothing but fill."""
+        if any(a == b for a, b in box):
+            return []
+        steps = self.manifest.volume.chunk_shape
+        i, x, z = (range(a // step, -(-b // step)) for (a, b), step in zip(box, steps, strict=True))
+        return [chunk for chunk in itertools.product(i, x, z) if self._key(chunk) in self.manifest.volume.keys]
+
+    def part(self, chunk: Triple, box: Box) -> Box:
+        """What a chunk and a box have in common; an axis of no length where that is nothing."""
+        steps = self.manifest.volume.chunk_shape
+        low = [max(a, n * step) for n, step, (a, _) in zip(chunk, steps, box, strict=True)]
+        high = [min(b, (n + 1) * step) for n, step, (_, b) in zip(chunk, steps, box, strict=True)]
+        i, x, z = ((a, max(a, b)) for a, b in zip(low, high, strict=True))
+        return i, x, z
+
+    def scatter(self, chunk: Triple, targets: Iterable[tuple[Box, FloatArray]]) -> None:
+        """Copy what a chunk holds of each box into the array of that box's raw amplitudes; fetches it at most once.
+
+        Raises ``VolumeError`` for a chunk that is lost, of another size or undecodable; digests are not checked,
+        which would cost as much CPU as decoding.
+        """
+        key = self._key(chunk)
+        values = self._cache.get(f"{self._lake.uri}/{self.manifest.folder}/{key}", lambda: self._fetch(key))
+        origin = [n * step for n, step in zip(chunk, self.manifest.volume.chunk_shape, strict=True)]
+        for box, out in targets:
+            part = self.part(chunk, box)
+            out[inside(part, [a for a, _ in box])] = values[inside(part, origin)]
+
+    def _key(self, chunk: Triple) -> str:
+        return f"{self.manifest.volume.variable}/{self._array.metadata.encode_chunk_key(chunk)}"
 
     def _fetch(self, key: str) -> FloatArray:
         path = f"{self.manifest.folder}/{self.manifest.volume.path}/{key}"
@@ -205,3 +225,8 @@ class SurveyVolume:
             f"expected little-endian float32 in chunks {volume.chunk_shape}, fill NaN, "
             f"compressed by nothing or one of {sorted(codec.__name__ for codec in _DECODERS)}"
         )
+
+
+def inside(box: Box, origin: Sequence[int]) -> tuple[slice, ...]:
+    """Where ``box`` lies in an array whose first voxel is ``origin``."""
+    return tuple(slice(a - first, b - first) for (a, b), first in zip(box, origin, strict=True))

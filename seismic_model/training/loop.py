@@ -18,9 +18,11 @@ from seismic_model.config import RunConfig
 from seismic_model.data.dataset import Dataset
 from seismic_model.data.reader import CropReader
 from seismic_model.data.sampling import BatchPlan
+from seismic_model.data.sharing import SlabGroup
 from seismic_model.model.mae import MaskedAutoencoder
 from seismic_model.model.masking import Shard, TokenLayout
 from seismic_model.parallel import strategies
+from seismic_model.parallel.handover import hand_over
 from seismic_model.parallel.mesh import Mesh
 from seismic_model.parallel.ring_attention import attention_over
 from seismic_model.parallel.strategies import Strategy
@@ -49,6 +51,7 @@ def train(config: RunConfig, lake: Lake, dataset: Dataset, mesh: Mesh) -> Litera
     layout = TokenLayout(config.window, config.model.patch)
     shard = Shard.of(layout, config.keep_ratio, config.seed, mesh.cp_rank, mesh.cp)
     plan = BatchPlan(config.batch, config.accumulation, mesh.dp, mesh.dp_rank)
+    slabs = tuple(layout.inline_slab(layout.shard(rank, mesh.cp)) for rank in range(mesh.cp))
     newest = checkpoint.latest_for_all(lake, config.run, mesh)
     if newest and newest.step >= config.steps:
         logger.info("the checkpoint of run %s at step %d is its last", config.run, newest.step)
@@ -60,9 +63,8 @@ def train(config: RunConfig, lake: Lake, dataset: Dataset, mesh: Mesh) -> Litera
     with ExitStack() as stack:
         sigterm = stack.enter_context(_sigterm_noted())
         reporter = stack.enter_context(Reporter(config, lake, done)) if mesh.rank == 0 else None
-        reader = CropReader(
-            lake, dataset, config.seed, plan, layout.inline_slab(shard.tokens), range(done, config.steps)
-        )
+        group = SlabGroup(slabs, mesh.cp_rank, hand_over(mesh))
+        reader = CropReader(lake, dataset, config.seed, plan, group, range(done, config.steps))
         micro_batches = stack.enter_context(closing(reader.stream()))
         while done < config.steps:
             tally = StepTally(dataset, mesh)

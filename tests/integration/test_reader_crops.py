@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
+import queue
 import threading
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -12,7 +17,8 @@ from ingestion.lake import Lake
 from seismic_model.data.dataset import Dataset, SplitPolicy, load_survey
 from seismic_model.data.freeze import freeze
 from seismic_model.data.reader import CropReader, MicroBatch
-from seismic_model.data.sampling import BatchPlan
+from seismic_model.data.sampling import BatchPlan, CropSpec
+from seismic_model.data.sharing import HandOver, SlabGroup
 from seismic_model.data.splits import held_out_mask
 from seismic_model.data.store import SurveyVolume, VolumeError
 from seismic_model.model.masking import TokenLayout
@@ -32,8 +38,42 @@ def dataset(lake: Lake) -> Dataset:
     return freeze(lake, "2026-W48", WINDOW, SPLIT)
 
 
-def read(lake: Lake, dataset: Dataset, plan: BatchPlan, inlines: slice = slice(0, WINDOW[0])) -> list[MicroBatch]:
-    return list(CropReader(lake, dataset, 0, plan, inlines, STEPS).stream())
+def alone() -> SlabGroup:
+    """One rank that needs the whole crop and has nobody to ask."""
+    return SlabGroup((slice(0, WINDOW[0]),), 0, lambda _outgoing, _sizes: pytest.fail("there is nobody to ask"))
+
+
+def read(
+    lake: Lake, dataset: Dataset, plan: BatchPlan, group: SlabGroup | None = None, steps: range = STEPS
+) -> list[MicroBatch]:
+    return list(CropReader(lake, dataset, 0, plan, group or alone(), steps).stream())
+
+
+class Post:
+    """Hands arrays over between threads that stand for the ranks of a group."""
+
+    def __init__(self, ranks: int) -> None:
+        self.boxes = {pair: queue.SimpleQueue() for pair in itertools.product(range(ranks), repeat=2)}
+
+    def of(self, rank: int) -> HandOver:
+        def exchange(outgoing: Mapping[int, np.ndarray], sizes: Mapping[int, int]) -> dict[int, np.ndarray]:
+            for other, values in outgoing.items():
+                self.boxes[rank, other].put(values)
+            received = {other: self.boxes[other, rank].get(timeout=20) for other in sizes}
+            assert {other: values.size for other, values in received.items()} == dict(sizes)
+            return received
+
+        return exchange
+
+
+def read_together(
+    lake: Lake, dataset: Dataset, plan: BatchPlan, slabs: tuple[slice, ...], steps: range = STEPS
+) -> list[list[MicroBatch]]:
+    """What each rank of a group gets."""
+    post = Post(len(slabs))
+    groups = [SlabGroup(slabs, rank, post.of(rank)) for rank in range(len(slabs))]
+    with ThreadPoolExecutor(len(slabs)) as ranks:
+        return list(ranks.map(lambda group: read(lake, dataset, plan, group, steps), groups))
 
 
 def test_crops_hold_the_published_samples_and_no_held_out_trace(lake: Lake, dataset: Dataset) -> None:
@@ -52,25 +92,40 @@ def test_crops_hold_the_published_samples_and_no_held_out_trace(lake: Lake, data
     assert {crop.survey for batch in batches for crop in batch.crops} == {0, 1}
 
 
-def test_ranks_together_read_the_same_global_batches(lake: Lake, dataset: Dataset) -> None:
-    whole = {crop.sample_id: values for b in read(lake, dataset, BatchPlan(8, 1, 1, 0)) for crop, values in pairs(b)}
-    seen = set()
+@pytest.mark.parametrize("cp", [2, 3, 5])
+def test_ranks_together_read_the_same_global_batches(lake: Lake, dataset: Dataset, cp: int) -> None:
+    """Two strata in three planes of patches: a plane is needed by two ranks, and more ranks than two have no token."""
+    whole = {crop.sample_id: (values, live) for crop, values, live in crops(read(lake, dataset, BatchPlan(8, 1, 1, 0)))}
+    slabs = tuple(LAYOUT.inline_slab(LAYOUT.shard(rank, cp)) for rank in range(cp))
+    seen = []
     for dp_rank in range(2):
-        for cp_rank in range(3):
-            tokens = LAYOUT.shard(cp_rank, 3)
-            inlines = LAYOUT.inline_slab(tokens)
-            for batch in read(lake, dataset, BatchPlan(8, 2, 2, dp_rank), inlines):
-                for crop, values in pairs(batch):
-                    assert np.array_equal(values, whole[crop.sample_id][inlines])
-                    seen.add(crop.sample_id)
-    assert seen == whole.keys()
-    assert len(seen) == 8 * len(STEPS)
+        ranks = read_together(lake, dataset, BatchPlan(8, 2, 2, dp_rank), slabs)
+        for inlines, batches in zip(slabs, ranks, strict=True):
+            for crop, values, live in crops(batches):
+                assert np.array_equal(values, whole[crop.sample_id][0][inlines])
+                assert np.array_equal(live, whole[crop.sample_id][1][inlines])
+                seen.append(crop.sample_id)
+    assert Counter(seen) == dict.fromkeys(whole, cp)
+    assert len(whole) == 8 * len(STEPS)
 
 
-def test_a_rank_without_tokens_gets_empty_crops(lake: Lake, dataset: Dataset) -> None:
-    batches = read(lake, dataset, BatchPlan(4, 1, 1, 0), slice(0, 0))
-    assert len(batches) == len(STEPS)
-    assert all(batch.values_BIXZ.shape == batch.live_BIXZ.shape == (4, 0, 8, 16) for batch in batches)
+def test_a_group_fetches_each_chunk_once(lake: Lake, dataset: Dataset, monkeypatch: pytest.MonkeyPatch) -> None:
+    fetched: list[str] = []
+    fetch = Lake.read
+
+    def noted(of: Lake, key: str) -> bytes:
+        if "/amplitude/c/" in key:
+            fetched.append(key)
+        return fetch(of, key)
+
+    monkeypatch.setattr(Lake, "read", noted)
+    one_crop, slabs = BatchPlan(1, 1, 1, 0), tuple(slice(i, i + 3) for i in range(0, WINDOW[0], 3))
+    for step in STEPS:
+        read(lake, dataset, one_crop, steps=range(step, step + 1))
+        by_one, fetched[:] = sorted(fetched), []
+        read_together(lake, dataset, one_crop, slabs, range(step, step + 1))
+        assert sorted(fetched) == by_one
+        fetched.clear()
 
 
 def test_a_lost_chunk_stops_the_reader_and_is_named(lake: Lake, dataset: Dataset) -> None:
@@ -81,11 +136,12 @@ def test_a_lost_chunk_stops_the_reader_and_is_named(lake: Lake, dataset: Dataset
 
 def test_a_reader_left_early_leaves_no_thread(lake: Lake, dataset: Dataset) -> None:
     before = threading.active_count()
-    reader = CropReader(lake, dataset, 0, BatchPlan(4, 1, 1, 0), slice(0, WINDOW[0]), range(10_000)).stream()
+    reader = CropReader(lake, dataset, 0, BatchPlan(4, 1, 1, 0), alone(), range(10_000)).stream()
     next(reader)
     reader.close()
     assert threading.active_count() == before
 
 
-def pairs(batch: MicroBatch) -> list[tuple[object, np.ndarray]]:
-    return list(zip(batch.crops, batch.values_BIXZ, strict=True))
+def crops(batches: list[MicroBatch]) -> Iterator[tuple[CropSpec, np.ndarray, np.ndarray]]:
+    for batch in batches:
+        yield from zip(batch.crops, batch.values_BIXZ, batch.live_BIXZ, strict=True)
