@@ -1,4 +1,4 @@
-"""The ``sfm`` command: what people decide about models."""
+"""The ``sfm`` command: what people plan and decide about models."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from seismic_model.planner.command import plan
+
 if TYPE_CHECKING:
     from mlflow import MlflowClient
     from mlflow.entities.model_registry import ModelVersion
@@ -20,7 +22,10 @@ _SETTINGS = {"help_option_names": ["-h", "--help"]}
 
 @click.group(context_settings=_SETTINGS)
 def main() -> None:
-    """Decide which seismic model is in use."""
+    """Plan training, and decide which seismic model is in use."""
+
+
+main.add_command(plan)
 
 
 @main.group(context_settings=_SETTINGS)

@@ -23,7 +23,7 @@ class Tokens:
 
     whole: int  # L, of the crop
     visible: int  # K, that the encoder sees
-    registers: int  # R, beside them
+    registers: int  # R, beside them; dropped behind the encoder
     decoded: int  # M, hidden ones that are decoded and scored
 
     @property
@@ -65,13 +65,13 @@ def flops_per_sample(model: ModelConfig, window: Triple, keep_ratio: float, deco
 def work_of(model: ModelConfig, tokens: Tokens, checkpointing: Checkpointing) -> Mapping[Part, Work]:
     """Operations by part. The fused attention computes its scores anew in backward, checkpointed or not."""
     embed = 2 * tokens.visible * model.patch_voxels * model.width
-    encoder = _Block(tokens.encoded, tokens.encoded, model.width, own_keys=True)
+    encoder = _Block(tokens.encoded, tokens.encoded, model.width)
     if model.decoder == "self":
         seen = tokens.visible + tokens.decoded
-        decoder = _Block(seen, seen, model.decoder_width, own_keys=True)
+        decoder = _Block(seen, seen, model.decoder_width)
     else:
-        decoder = _Block(tokens.decoded, tokens.encoded, model.decoder_width, own_keys=False)
-    handed_on = 2 * tokens.encoded * model.width * model.decoder_width
+        decoder = _Block(tokens.decoded, tokens.visible, model.decoder_width)
+    handed_on = 2 * tokens.visible * model.width * model.decoder_width
     statistics = 2 if model.patch_normalisation else 0
     head = 2 * tokens.decoded * model.decoder_width * (model.patch_voxels + statistics)
     return {
@@ -89,7 +89,6 @@ class _Block:
     queries: int
     keys: int
     width: int
-    own_keys: bool  # keys are made of the same tokens as the queries
 
     @property
     def linear(self) -> int:
