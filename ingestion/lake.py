@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path, PurePosixPath
@@ -113,8 +113,8 @@ class Lake:
             return False
         return True
 
-    def write(self, key: str, data: bytes | Path) -> None:
-        """Put ``data`` (bytes, or a local file streamed in parts) at ``key``, atomically."""
+    def write(self, key: str, data: bytes | Path | Iterable[bytes | memoryview]) -> None:
+        """Put ``data`` (bytes, or a local file or buffers, streamed in parts) at ``key``, atomically."""
         obstore.put(self.store, _checked(key), data)
 
     def create(self, key: str, data: bytes) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from planned import one_process, plan
+from saved import save
 
 from ingestion.lake import Lake
 from seismic_model.config import RunConfig
@@ -41,7 +42,7 @@ def candidate(lake: Lake, run: str = "first", seed: int = 1, champion_run: str |
     config = plan(lake, run, seed=seed)
     with one_process() as mesh:
         strategy = strategies.build(MaskedAutoencoder(config.model, seed), config, mesh)
-        checkpoint.save(lake, config, mesh, strategy, 5)
+        save(lake, config, strategy, 5)
     manifest = checkpoint.committed(lake, run)[-1]
     dataset = load_dataset(lake, config.dataset, config.dataset_sha256)
     evaluation = evaluation_of(manifest, dataset)

@@ -1,12 +1,16 @@
-"""Checkpoints that belong to no strategy: weights and moments by parameter name, in safetensors, on the lake.
+"""Checkpoints that belong to no strategy: state by parameter name, in safetensors, on the lake.
 
     runs/<run>/checkpoints/step-00000100/model-00001-of-00002-DIGEST.safetensors       full-precision weights
                                          optimizer-00001-of-00002-DIGEST.safetensors   both AdamW moments
+                                         ema-00001-of-00002-DIGEST.safetensors         averaged weights, if kept
                                          manifest.json                                 last: only now does it exist
 
-Every process writes its share of the parameters, balanced by bytes. Files are named by their content, so that a
-process that was believed dead can never change what a manifest names. A run goes on from the newest folder that
-has a manifest; what killed processes left goes with the next save that is committed.
+Files of one number are one part: neighbouring parameters, all that is known of them. Parts are bounded in size, so
+that any number of processes can write and read them. Files are named by their content, so that a process that was
+believed dead can never change what a manifest names. A run goes on from the newest folder that has a manifest.
+
+Weights, moments and AdamW's step, and how many samples are consumed: that is the whole state. Masks, crops and
+their order are drawn by counter from the seed, so there is no generator to save.
 """
 
 from __future__ import annotations
@@ -14,11 +18,10 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Literal
 
 import torch
-import torch.distributed as dist
 from pydantic import Field, ValidationError
 from safetensors import SafetensorError
 from safetensors import torch as safetensors
@@ -28,10 +31,8 @@ from ingestion.lake import Lake
 from ingestion.manifest import Contract, Digest, SafeName, StoredKey
 from seismic_model.config import RunConfig, run_folder
 from seismic_model.parallel.mesh import Mesh
-from seismic_model.parallel.strategies import MOMENTS, ParameterState, Strategy
 
 _READ_THREADS = 4
-_RECORD = 40  # bytes of one file's SHA-256 and size
 
 
 class CheckpointError(Exception):
@@ -46,7 +47,7 @@ class CheckpointManifest(Contract):
     step: int = Field(ge=0)  # optimiser steps done, skipped ones included
     samples: int = Field(ge=0)  # global sample indices below this one are consumed
     applied_steps: int = Field(ge=0)  # steps that changed the weights, AdamW's own count
-    weights_sha256: Digest  # see weights_digest; does not depend on how the weights are sharded
+    weights_sha256: Digest  # of the product (see there) by ``weights_digest``; does not depend on how it is sharded
     config: RunConfig  # data set digest, parent weights and seed with it
     files: dict[str, StoredKey]  # beside the manifest
     processes: int  # that wrote it
@@ -57,6 +58,23 @@ class CheckpointManifest(Contract):
         """Key prefix of the checkpoint on the lake."""
         return checkpoint_folder(self.run, self.step)
 
+    @property
+    def parts(self) -> list[dict[str, str]]:
+        """File name by kind (model, optimizer, ema) of each part."""
+        parts: dict[str, dict[str, str]] = {}
+        for name in sorted(self.files):
+            kind, number, _ = name.split("-", 2)
+            parts.setdefault(number, {})[kind] = name
+        return [parts[number] for number in sorted(parts)]
+
+    @property
+    def product(self) -> Literal["model", "ema"]:
+        """Kind of the files that evaluation, registry and later runs take: averaged weights where the run keeps them.
+
+        ``model`` then only serves to go on with this run.
+        """
+        return "ema" if any("ema" in part for part in self.parts) else "model"
+
 
 def checkpoint_folder(run: str, step: int) -> str:
     """``runs/<run>/checkpoints/step-<step>``."""
@@ -65,8 +83,14 @@ def checkpoint_folder(run: str, step: int) -> str:
 
 def committed(lake: Lake, run: str) -> list[CheckpointManifest]:
     """All committed checkpoints of a run, oldest first. Raises ``CheckpointError`` for an unreadable manifest."""
-    found = (_manifest(lake, f"{folder}/manifest.json") for folder in _folders(lake, run))
+    found = (_manifest(lake, f"{folder}/manifest.json") for folder in folders(lake, run))
     return sorted((manifest for manifest in found if manifest), key=lambda manifest: manifest.step)
+
+
+def folders(lake: Lake, run: str) -> list[str]:
+    """Key prefixes of all checkpoints of a run, committed or not, oldest first."""
+    checkpoints = f"{run_folder(run)}/checkpoints"
+    return [f"{checkpoints}/{name}" for name in lake.folders(checkpoints)]
 
 
 def latest(lake: Lake, run: str) -> CheckpointManifest | None:
@@ -91,150 +115,15 @@ def committed_at(lake: Lake, run: str, step: int) -> CheckpointManifest:
 
 
 def load_weights(lake: Lake, run: str, step: int) -> dict[str, Tensor]:
-    """Full-precision weights by parameter name, on the CPU, every digest checked. Raises ``CheckpointError``."""
-    return _weights(lake, committed_at(lake, run, step))
+    """The whole product by parameter name, on the CPU: the average where the run keeps one, else the weights.
 
-
-def load_states(lake: Lake, manifest: CheckpointManifest) -> dict[str, ParameterState]:
-    """Weights and moments by parameter name, on the CPU, every digest checked. Raises ``CheckpointError``."""
-    moments = _tensors(lake, manifest, "optimizer")
-    return {
-        name: ParameterState(weight, *(moments[f"{name}.{moment}"] for moment in MOMENTS))
-        for name, weight in _weights(lake, manifest).items()
-    }
-
-
-def save(lake: Lake, config: RunConfig, mesh: Mesh, strategy: Strategy, step: int) -> None:
-    """Write and commit the checkpoint of ``step``, then forget the oldest. Collective over all processes.
-
-    Raises ``CheckpointError`` when someone else committed that step, or removed its files, meanwhile.
+    Every digest is checked. Raises ``CheckpointError``.
     """
-    owners = _owners({name: shape.numel() for name, shape in strategy.shapes.items()}, mesh.world)
-    weights: dict[str, Tensor] = {}
-    moments: dict[str, Tensor] = {}
-    digests: dict[str, str] = {}
-    for name, state in strategy.states():
-        if mesh.rank == 0:
-            digests[name] = _tensor_digest(state.weight)
-        if owners[name] == mesh.rank:
-            weights[name] = state.weight
-            moments |= {f"{name}.{moment}": getattr(state, moment) for moment in MOMENTS}
-    folder = checkpoint_folder(config.run, step)
-    written = [
-        _write(lake, folder, f"{kind}-{mesh.rank + 1:05d}-of-{mesh.world:05d}", tensors)
-        for kind, tensors in (("model", weights), ("optimizer", moments))
-    ]
-    files = _files_of_all(written, mesh)
-    if mesh.rank == 0:
-        manifest = CheckpointManifest(
-            run=config.run,
-            step=step,
-            samples=step * config.batch,
-            applied_steps=strategy.applied_steps,
-            weights_sha256=_combined(digests),
-            config=config,
-            files=files,
-            processes=mesh.world,
-            created=datetime.now(UTC),
-        )
-        _commit(lake, manifest)
-        _forget_oldest(lake, config)
-        _sweep(lake, manifest)
-    dist.barrier()
-
-
-def weights_digest(weights: Mapping[str, Tensor]) -> str:
-    """SHA-256 over name, type, shape and SHA-256 of the bytes of each tensor, in order of names."""
-    return _combined({name: _tensor_digest(weight) for name, weight in weights.items()})
-
-
-def _tensor_digest(tensor: Tensor) -> str:
-    raw = tensor.contiguous().reshape(-1).view(torch.uint8).numpy().data
-    return f"{tensor.dtype} {tuple(tensor.shape)} {hashlib.sha256(raw).hexdigest()}"
-
-
-def _combined(digests: Mapping[str, str]) -> str:
-    return hashlib.sha256("\n".join(f"{name} {digests[name]}" for name in sorted(digests)).encode()).hexdigest()
-
-
-def _owners(sizes: Mapping[str, int], world: int) -> dict[str, int]:
-    """Which process writes which parameter: neighbours together, each process about as many bytes."""
-    total, end, owners = sum(sizes.values()), 0, {}
-    for name, size in sizes.items():
-        end += size
-        owners[name] = (2 * end - size) * world // (2 * total)
-    return owners
-
-
-def _file(part: str, sha256: str) -> str:
-    return f"{part}-{sha256[:16]}.safetensors"
-
-
-def _write(lake: Lake, folder: str, part: str, tensors: dict[str, Tensor]) -> StoredKey:
-    stored = safetensors.save(tensors)
-    sha256 = hashlib.sha256(stored).hexdigest()
-    lake.write(f"{folder}/{_file(part, sha256)}", stored)
-    return StoredKey(size=len(stored), sha256=sha256)
-
-
-def _files_of_all(written: list[StoredKey], mesh: Mesh) -> dict[str, StoredKey]:
-    """Size and digest of the files of all processes, which are all written when this returns."""
-    mine = b"".join(bytes.fromhex(stored.sha256) + stored.size.to_bytes(8, "big") for stored in written)
-    table = torch.zeros(mesh.world, len(mine), dtype=torch.int64)
-    table[mesh.rank] = torch.tensor(list(mine))
-    files = {}
-    for rank, row in enumerate(mesh.total(table).tolist()):
-        for kind, start in (("model", 0), ("optimizer", _RECORD)):
-            record = bytes(row[start : start + _RECORD])
-            stored = StoredKey(size=int.from_bytes(record[32:], "big"), sha256=record[:32].hex())
-            files[_file(f"{kind}-{rank + 1:05d}-of-{mesh.world:05d}", stored.sha256)] = stored
-    return files
-
-
-def _commit(lake: Lake, manifest: CheckpointManifest) -> None:
-    key, twice = f"{manifest.folder}/manifest.json", "two trainings share one run name; stop one of them"
-    there = {entry.key for entry in lake.objects(manifest.folder)}
-    if lost := sorted(name for name in manifest.files if f"{manifest.folder}/{name}" not in there):
-        raise CheckpointError(f"{lake.uri_of(manifest.folder)} lost {lost[0]} before it was committed: {twice}")
-    if not lake.create(key, manifest.to_bytes()) and lake.read(key) != manifest.to_bytes():
-        raise CheckpointError(f"{lake.uri_of(key)} was committed by another process: {twice}")
-
-
-def _forget_oldest(lake: Lake, config: RunConfig) -> None:
-    for old in committed(lake, config.run)[: -config.checkpoints_kept]:
-        lake.delete([f"{old.folder}/manifest.json"])  # first: half a checkpoint must not look like one
-        lake.delete([entry.key for entry in lake.objects(old.folder)])
-
-
-def _sweep(lake: Lake, newest: CheckpointManifest) -> None:
-    """Delete what killed processes left, up to the step just committed: a later folder may be one being written."""
-    named = {f"{newest.folder}/{name}" for name in ("manifest.json", *newest.files)}
-    for folder in _folders(lake, newest.run):
-        keys = {entry.key for entry in lake.objects(folder)}
-        uncommitted = folder < newest.folder and f"{folder}/manifest.json" not in keys
-        if uncommitted or folder == newest.folder:
-            lake.delete(sorted(keys - named))
-
-
-def _folders(lake: Lake, run: str) -> list[str]:
-    checkpoints = f"{run_folder(run)}/checkpoints"
-    return [f"{checkpoints}/{name}" for name in lake.folders(checkpoints)]
-
-
-def _manifest(lake: Lake, key: str) -> CheckpointManifest | None:
-    try:
-        return CheckpointManifest.model_validate_json(lake.read(key))
-    except FileNotFoundError:
-        return None
-    except ValidationError as error:
-        raise CheckpointError(
-            f"{lake.uri_of(key)} is no checkpoint manifest of this version; "
-            f"use the version that wrote it, or delete it to go on from the checkpoint before: {error}"
-        ) from error
-
-
-def _weights(lake: Lake, manifest: CheckpointManifest) -> dict[str, Tensor]:
-    weights = _tensors(lake, manifest, "model")
+    manifest = committed_at(lake, run, step)
+    names = [part[manifest.product] for part in manifest.parts]
+    with ThreadPoolExecutor(_READ_THREADS) as pool:
+        files = pool.map(lambda name: read_file(lake, manifest, name), names)
+        weights = {name: tensor for file in files for name, tensor in file.items()}
     if (found := weights_digest(weights)) != manifest.weights_sha256:
         raise CheckpointError(
             f"the weights at {lake.uri_of(manifest.folder)} have digest {found}, "
@@ -243,14 +132,9 @@ def _weights(lake: Lake, manifest: CheckpointManifest) -> dict[str, Tensor]:
     return weights
 
 
-def _tensors(lake: Lake, manifest: CheckpointManifest, kind: str) -> dict[str, Tensor]:
-    names = [name for name in manifest.files if name.startswith(f"{kind}-")]
-    with ThreadPoolExecutor(_READ_THREADS) as pool:
-        shards = pool.map(lambda name: _read(lake, f"{manifest.folder}/{name}", manifest.files[name]), names)
-        return {name: tensor for shard in shards for name, tensor in shard.items()}
-
-
-def _read(lake: Lake, key: str, expected: StoredKey) -> dict[str, Tensor]:
+def read_file(lake: Lake, manifest: CheckpointManifest, name: str) -> dict[str, Tensor]:
+    """Tensors of one of a checkpoint's files. Raises ``CheckpointError`` when it is not what the manifest says."""
+    key, expected = f"{manifest.folder}/{name}", manifest.files[name]
     remedy = "restore it, or delete the manifest.json beside it to go on from the checkpoint before"
     try:
         stored = lake.read(key)
@@ -265,3 +149,35 @@ def _read(lake: Lake, key: str, expected: StoredKey) -> dict[str, Tensor]:
         return safetensors.load(stored)
     except SafetensorError as error:
         raise CheckpointError(f"{lake.uri_of(key)} is no safetensors file: {error}; {remedy}") from error
+
+
+def weights_digest(weights: Mapping[str, Tensor]) -> str:
+    """SHA-256 over name, type, shape and SHA-256 of the bytes of each tensor, in order of names."""
+    return combined_digest({name: tensor_digest(weight) for name, weight in weights.items()})
+
+
+def tensor_digest(tensor: Tensor) -> str:
+    """One tensor's part in ``weights_digest``."""
+    return f"{tensor.dtype} {tuple(tensor.shape)} {hashlib.sha256(tensor_bytes(tensor)).hexdigest()}"
+
+
+def combined_digest(digests: Mapping[str, str]) -> str:
+    """``weights_digest`` from what ``tensor_digest`` says by name."""
+    return hashlib.sha256("\n".join(f"{name} {digests[name]}" for name in sorted(digests)).encode()).hexdigest()
+
+
+def tensor_bytes(tensor: Tensor) -> memoryview:
+    """The values of a CPU tensor in C order, not copied where they lie so."""
+    return tensor.contiguous().reshape(-1).view(torch.uint8).numpy().data
+
+
+def _manifest(lake: Lake, key: str) -> CheckpointManifest | None:
+    try:
+        return CheckpointManifest.model_validate_json(lake.read(key))
+    except FileNotFoundError:
+        return None
+    except ValidationError as error:
+        raise CheckpointError(
+            f"{lake.uri_of(key)} is no checkpoint manifest of this version; "
+            f"use the version that wrote it, or delete it to go on from the checkpoint before: {error}"
+        ) from error

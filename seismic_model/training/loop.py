@@ -25,10 +25,10 @@ from seismic_model.parallel import strategies
 from seismic_model.parallel.handover import hand_over
 from seismic_model.parallel.mesh import Mesh
 from seismic_model.parallel.ring_attention import attention_over
-from seismic_model.parallel.strategies import Strategy
 from seismic_model.training import checkpoint
 from seismic_model.training.reporting import Reporter
 from seismic_model.training.resume import restore
+from seismic_model.training.saving import Saver
 from seismic_model.training.tally import StepTally
 from seismic_model.training.tokens import TokenBatch, tokens_of
 
@@ -66,11 +66,12 @@ def train(config: RunConfig, lake: Lake, dataset: Dataset, mesh: Mesh) -> Litera
         group = SlabGroup(slabs, mesh.cp_rank, hand_over(mesh))
         reader = CropReader(lake, dataset, config.seed, plan, group, range(done, config.steps))
         micro_batches = stack.enter_context(closing(reader.stream()))
+        saver = stack.enter_context(closing(Saver(lake, config, strategy)))
         while done < config.steps:
             tally = StepTally(dataset, mesh)
             voxels = [next(micro_batches) for _ in range(config.accumulation)]
             batches = [tokens_of(each, config, shard) for each in voxels]
-            count, stop = _agree(batches, sigterm, mesh)
+            count, stop = _agree(batches, sigterm, saver, mesh)
             if stop:
                 break
             for batch in (each.to(mesh.device) for each in batches):
@@ -89,10 +90,11 @@ def train(config: RunConfig, lake: Lake, dataset: Dataset, mesh: Mesh) -> Litera
                     {"step": done, **figures, "learning_rate": rate, "gradient_norm": norm, "skipped": skipped}
                 )
             if done % config.checkpoint_every == 0 or done == config.steps:
-                _save(lake, config, mesh, strategy, done, reporter)
+                _save(saver, done, reporter)
                 saved = done
         if saved < done:
-            _save(lake, config, mesh, strategy, done, reporter)
+            _save(saver, done, reporter)
+        saver.finish()
     return "finished" if done == config.steps else "stopped"
 
 
@@ -105,11 +107,16 @@ def learning_rate(config: RunConfig, step: int) -> float:
     return config.final_learning_rate + fall * (1 + math.cos(math.pi * share)) / 2
 
 
-def _agree(batches: list[TokenBatch], sigterm: Event, mesh: Mesh) -> tuple[Tensor, bool]:
-    """Voxels that the step's loss is taken over in all processes, and whether any of them is to stop."""
-    own = torch.stack([*(batch.count() for batch in batches), torch.tensor(int(sigterm.is_set()))])
-    everywhere = mesh.total(own)
-    return everywhere[:-1].sum(), bool(everywhere[-1])
+def _agree(batches: list[TokenBatch], sigterm: Event, saver: Saver, mesh: Mesh) -> tuple[Tensor, bool]:
+    """Voxels that the step's loss is taken over in all processes, and whether any of them is to stop.
+
+    What the processes learn of each other's uploads lets the saver go on.
+    """
+    counts = torch.stack([batch.count() for batch in batches])
+    own = torch.cat([counts.sum()[None], torch.tensor([int(sigterm.is_set())]), saver.progress()])
+    count, stop, *progress = mesh.total(own)
+    saver.proceed(torch.stack(progress))
+    return count, bool(stop)
 
 
 def _note_skipped(config: RunConfig, step: int, skipped: int, norm: float, doubtful_samples: list[int]) -> None:
@@ -125,10 +132,10 @@ def _note_skipped(config: RunConfig, step: int, skipped: int, norm: float, doubt
         )
 
 
-def _save(lake: Lake, config: RunConfig, mesh: Mesh, strategy: Strategy, step: int, reporter: Reporter | None) -> None:
+def _save(saver: Saver, step: int, reporter: Reporter | None) -> None:
     if reporter:
         reporter.flush()  # first, so that a resumed run has the figures of every step before it
-    checkpoint.save(lake, config, mesh, strategy, step)
+    saver.begin(step)
 
 
 @contextmanager

@@ -5,17 +5,25 @@ from __future__ import annotations
 import logging
 from collections.abc import Set
 
-import torch
-
 from ingestion.lake import Lake
 from ingestion.manifest import Contract
 from seismic_model.config import RunConfig
-from seismic_model.parallel.strategies import ParameterState, Strategy
+from seismic_model.parallel.strategies import Strategy
 from seismic_model.training import checkpoint
-from seismic_model.training.checkpoint import CheckpointError
+from seismic_model.training.checkpoint import CheckpointError, CheckpointManifest
+from seismic_model.training.loading import load
 
 # what a restart may change without training anything else
-_LAYOUT = {"lake", "strategy", "cp", "accumulation", "checkpoint_every", "checkpoints_kept"}
+_LAYOUT = {
+    "lake",
+    "strategy",
+    "cp",
+    "ulysses",
+    "accumulation",
+    "activation_checkpointing",
+    "checkpoint_every",
+    "checkpoints_kept",
+}
 
 logger = logging.getLogger(__name__)
 
@@ -27,22 +35,19 @@ def restore(lake: Lake, config: RunConfig, strategy: Strategy) -> int:
     differs in more than its layout.
     """
     newest = checkpoint.latest_for_all(lake, config.run, strategy.mesh)
-    try:
-        if newest is not None:
-            _check_same_training(newest.config, config)
-            strategy.load(checkpoint.load_states(lake, newest), newest.applied_steps)
-            logger.info("run %s goes on from step %d", config.run, newest.step)
-            return newest.step
-        if config.init.origin == "weights":
-            strategy.load(_initial_states(lake, config), 0)
-            logger.info("run %s starts from the weights of %s, step %s", config.run, config.init.run, config.init.step)
-    except (KeyError, ValueError) as error:
-        raise CheckpointError(f"run {config.run} cannot start from these weights: {error.args[0]}") from error
+    if newest is not None:
+        _check_same_training(newest.config, config)
+        load(lake, newest, strategy)
+        logger.info("run %s goes on from step %d", config.run, newest.step)
+        return newest.step
+    if config.init.origin == "weights":
+        load(lake, _parent(lake, config), strategy, as_start=True)
+        logger.info("run %s starts from the weights of %s, step %s", config.run, config.init.run, config.init.step)
     return 0
 
 
-def _initial_states(lake: Lake, config: RunConfig) -> dict[str, ParameterState]:
-    """The weights that ``config.init`` names, with moments of zero."""
+def _parent(lake: Lake, config: RunConfig) -> CheckpointManifest:
+    """The checkpoint that ``config.init`` names."""
     init = config.init
     assert init.run is not None  # as its validator demands
     assert init.step is not None
@@ -51,16 +56,12 @@ def _initial_states(lake: Lake, config: RunConfig) -> dict[str, ParameterState]:
         raise CheckpointError(
             f"run {init.run} trained another model: {differing}. Start from scratch, or with the model of that run"
         )
-    weights = checkpoint.load_weights(lake, init.run, init.step)
-    if (found := checkpoint.weights_digest(weights)) != init.weights_sha256:
+    if parent.weights_sha256 != init.weights_sha256:
         raise CheckpointError(
-            f"the weights of run {init.run} at step {init.step} have digest {found}, the config expects "
-            f"{init.weights_sha256}; plan the run again from the weights that are meant"
+            f"the weights of run {init.run} at step {init.step} have digest {parent.weights_sha256}, the config "
+            f"expects {init.weights_sha256}; plan the run again from the weights that are meant"
         )
-    return {
-        name: ParameterState(weight, torch.zeros_like(weight), torch.zeros_like(weight))
-        for name, weight in weights.items()
-    }
+    return parent
 
 
 def _check_same_training(stored: RunConfig, config: RunConfig) -> None:

@@ -11,6 +11,7 @@ import pytest
 import torch
 from planned import MODEL, one_process, plan
 from published import noise, publish
+from saved import save
 
 from ingestion.lake import Lake
 from ingestion.manifest import Normalisation
@@ -63,7 +64,7 @@ def committed(
     model = MaskedAutoencoder(config.model, config.seed)
     with torch.no_grad():
         change(model)
-    checkpoint.save(lake, config, mesh, strategies.build(model, config, mesh), step)
+    save(lake, config, strategies.build(model, config, mesh), step)
     found = checkpoint.latest(lake, config.run)
     assert found is not None
     return found

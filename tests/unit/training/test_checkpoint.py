@@ -8,20 +8,16 @@ from pathlib import Path
 
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
 from planned import one_process, plan
+from saved import assert_equal, build, save, states
 
 from ingestion.lake import Lake
-from ingestion.manifest import StoredKey
-from seismic_model.config import RunConfig
 from seismic_model.model.mae import MaskedAutoencoder
-from seismic_model.parallel import strategies
 from seismic_model.parallel.mesh import Mesh
-from seismic_model.parallel.strategies import Strategy
 from seismic_model.training import checkpoint
 from seismic_model.training.checkpoint import CheckpointError, checkpoint_folder, weights_digest
 from seismic_model.training.resume import restore
+from seismic_model.training.retention import protect
 
 
 @pytest.fixture(scope="module")
@@ -35,6 +31,7 @@ def lake(tmp_path: Path) -> Lake:
     return Lake(str(tmp_path))
 
 
+<<<<<<< HEAD
 def build(config: RunConfig, mesh: Mesh, seed: int = 0) -> Strategy:
     strategy = strategies.build(MaskedAutoencoder(config.model, seed), config, mesh)
     generator = torch.Generator().manual_seed(seed)
@@ -46,16 +43,15 @@ def build(config: RunConfig, mesh: Mesh, seed: int = 0) -> Strategy:
     return strategy
 
 
+=======
+>>>>>>> b7044c1 (feat: checkpoints are written beside training and read once by the world)
 def test_what_is_saved_comes_back_to_the_last_bit(lake: Lake, mesh: Mesh) -> None:
     config = plan(lake)
     saved, loaded = build(config, mesh, seed=5), build(config, mesh, seed=6)
-    checkpoint.save(lake, config, mesh, saved, step=7)
+    save(lake, config, saved, step=7)
     assert restore(lake, config, loaded) == 7
     assert loaded.applied_steps == 5
-    for (name, before), (again, after) in zip(saved.states(), loaded.states(), strict=True):
-        assert name == again
-        for part in ("weight", "exp_avg", "exp_avg_sq"):
-            assert torch.equal(getattr(before, part), getattr(after, part))
+    assert_equal(loaded, states(saved))
     manifest = checkpoint.latest(lake, config.run)
     assert manifest is not None
     assert (manifest.step, manifest.samples, manifest.config) == (7, 28, config)
@@ -72,42 +68,35 @@ def test_only_the_newest_are_kept_and_remains_of_killed_saves_go(lake: Lake, mes
         lake.write(key, b"half")
     assert checkpoint.latest(lake, config.run) is None
     for step in (1, 3, 4):
-        checkpoint.save(lake, config, mesh, strategy, step)
+        save(lake, config, strategy, step)
     assert [manifest.step for manifest in checkpoint.committed(lake, config.run)] == [3, 4]
     left = {entry.key.split("/")[3] for entry in lake.objects(f"runs/{config.run}/checkpoints")}
     assert left == {"step-00000003", "step-00000004"}
     assert not any(lake.exists(key) for key in remains)
 
 
+def test_a_checkpoint_in_use_elsewhere_stays_whole(lake: Lake, mesh: Mesh) -> None:
+    config = plan(lake, checkpoints_kept=1)
+    for step in (1, 2, 3):
+        strategy = build(config, mesh, seed=step)
+        save(lake, config, strategy, step)
+        if step == 1:
+            protect(lake, checkpoint.committed_at(lake, config.run, 1), "it is the champion")
+    assert [manifest.step for manifest in checkpoint.committed(lake, config.run)] == [1, 3]
+    assert checkpoint.load_weights(lake, config.run, 1)
+
+
 def test_a_checkpoint_that_another_process_is_writing_is_left_alone(lake: Lake, mesh: Mesh) -> None:
     config = plan(lake)
     under_way = f"{checkpoint_folder(config.run, 2)}/model-00001-of-00001.safetensors"
     lake.write(under_way, b"being written")
-    checkpoint.save(lake, config, mesh, build(config, mesh), step=1)
+    save(lake, config, build(config, mesh), step=1)
     assert lake.exists(under_way)
-
-
-def test_a_checkpoint_whose_files_vanish_is_never_committed(
-    lake: Lake, mesh: Mesh, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    config = plan(lake)
-    strategy = build(config, mesh)
-    together = checkpoint._files_of_all
-
-    def swept(written: list[StoredKey], mesh: Mesh) -> dict[str, StoredKey]:
-        files = together(written, mesh)
-        lake.delete([f"{checkpoint_folder(config.run, 1)}/{min(files)}"])
-        return files
-
-    monkeypatch.setattr(checkpoint, "_files_of_all", swept)
-    with pytest.raises(CheckpointError, match=r"lost model-00001.*before it was committed"):
-        checkpoint.save(lake, config, mesh, strategy, step=1)
-    assert checkpoint.latest(lake, config.run) is None
 
 
 def test_a_newer_folder_without_a_manifest_does_not_count(lake: Lake, mesh: Mesh) -> None:
     config = plan(lake)
-    checkpoint.save(lake, config, mesh, build(config, mesh), step=1)
+    save(lake, config, build(config, mesh), step=1)
     lake.write(f"{checkpoint_folder(config.run, 2)}/model-00001-of-00001.safetensors", b"half")
     manifest = checkpoint.latest(lake, config.run)
     assert manifest is not None
@@ -116,9 +105,9 @@ def test_a_newer_folder_without_a_manifest_does_not_count(lake: Lake, mesh: Mesh
 
 def test_a_step_committed_by_someone_else_is_neither_overwritten_nor_damaged(lake: Lake, mesh: Mesh) -> None:
     config = plan(lake)
-    checkpoint.save(lake, config, mesh, build(config, mesh), step=1)
+    save(lake, config, build(config, mesh), step=1)
     with pytest.raises(CheckpointError, match="two trainings share one run name"):
-        checkpoint.save(lake, config, mesh, build(config, mesh, seed=1), step=1)
+        save(lake, config, build(config, mesh, seed=1), step=1)
     assert restore(lake, config, build(config, mesh)) == 1
 
 
@@ -127,7 +116,7 @@ def test_all_processes_go_on_from_the_checkpoint_that_the_first_one_saw(
 ) -> None:
     config = plan(lake)
     for step in (1, 2):
-        checkpoint.save(lake, config, mesh, build(config, mesh, seed=step), step)
+        save(lake, config, build(config, mesh, seed=step), step)
     second = replace(mesh, dp=2, dp_rank=1)
     monkeypatch.setattr(Mesh, "total", lambda _mesh, value: value + 2)  # process 0 saw step 1
     found = checkpoint.latest_for_all(lake, config.run, second)
@@ -139,7 +128,7 @@ def test_all_processes_go_on_from_the_checkpoint_that_the_first_one_saw(
 @pytest.mark.parametrize("damage", ["flip", "cut", "lose"])
 def test_a_damaged_shard_is_refused_and_named(lake: Lake, mesh: Mesh, kind: str, damage: str) -> None:
     config = plan(lake)
-    checkpoint.save(lake, config, mesh, build(config, mesh), step=1)
+    save(lake, config, build(config, mesh), step=1)
     [file] = [name for name in checkpoint.committed(lake, config.run)[0].files if name.startswith(kind)]
     key = f"{checkpoint_folder(config.run, 1)}/{file}"
     stored = lake.read(key)
@@ -160,14 +149,14 @@ def test_an_unreadable_manifest_is_refused(lake: Lake, mesh: Mesh) -> None:
 
 def test_a_missing_step_is_refused_with_those_there_are(lake: Lake, mesh: Mesh) -> None:
     config = plan(lake)
-    checkpoint.save(lake, config, mesh, build(config, mesh), step=1)
+    save(lake, config, build(config, mesh), step=1)
     with pytest.raises(CheckpointError, match="no committed checkpoint at step 2; there are: 1"):
         checkpoint.load_weights(lake, config.run, 2)
 
 
 def test_a_run_may_change_its_layout_but_not_what_it_trains(lake: Lake, mesh: Mesh) -> None:
     config = plan(lake)
-    checkpoint.save(lake, config, mesh, build(config, mesh), step=1)
+    save(lake, config, build(config, mesh), step=1)
     elsewhere = plan(lake, cp=2, accumulation=2, strategy="zero2", checkpoint_every=5)
     assert restore(lake, elsewhere, build(config, mesh)) == 1
     with pytest.raises(CheckpointError, match=r"learning_rate is 0\.5, was 0\.003.*a run name of its own"):
@@ -176,25 +165,24 @@ def test_a_run_may_change_its_layout_but_not_what_it_trains(lake: Lake, mesh: Me
 
 def test_a_run_starts_from_the_weights_it_names_and_no_others(lake: Lake, mesh: Mesh) -> None:
     champion = plan(lake, "champion")
-    parent = build(champion, mesh, seed=3)
-    checkpoint.save(lake, champion, mesh, parent, step=4)
+    save(lake, champion, build(champion, mesh, seed=3), step=4)
+    weights = checkpoint.load_weights(lake, "champion", 4)
     digest = checkpoint.committed(lake, "champion")[0].weights_sha256
     init = {"origin": "weights", "run": "champion", "step": 4, "weights_sha256": digest}
     child = build(plan(lake, "child"), mesh)
     assert restore(lake, plan(lake, "child", init=init), child) == 0
     assert child.applied_steps == 0
-    parents = dict(parent.states())
-    for name, state in child.states():
-        assert torch.equal(state.weight, parents[name].weight)
-        assert not state.exp_avg.any()
-        assert not state.exp_avg_sq.any()
+    for name, state in states(child).items():
+        assert torch.equal(state["weight"], weights[name])
+        assert not state["exp_avg"].any()
+        assert not state["exp_avg_sq"].any()
     with pytest.raises(CheckpointError, match="the config expects 000"):
         restore(lake, plan(lake, "child", init=init | {"weights_sha256": "0" * 64}), child)
 
 
 def test_weights_of_another_model_are_refused(lake: Lake, mesh: Mesh) -> None:
     small = plan(lake, "small")
-    checkpoint.save(lake, small, mesh, build(small, mesh), step=1)
+    save(lake, small, build(small, mesh), step=1)
     digest = checkpoint.committed(lake, "small")[0].weights_sha256
     for name, change in (("wide", {"width": 48}), ("shallow", {"depth": 1}), ("flat", {"patch": (2, 4, 8)})):
         other = plan(
@@ -205,16 +193,6 @@ def test_weights_of_another_model_are_refused(lake: Lake, mesh: Mesh) -> None:
         )
         with pytest.raises(CheckpointError, match=rf"run small trained another model: {next(iter(change))} is"):
             restore(lake, other, build(other, mesh))
-
-
-@given(st.lists(st.integers(1, 1000), min_size=1, max_size=30), st.integers(1, 9))
-def test_parameters_are_shared_out_whole_in_order_and_evenly(sizes: list[int], world: int) -> None:
-    owners = list(checkpoint._owners({str(n): size for n, size in enumerate(sizes)}, world).values())
-    assert owners == sorted(owners)
-    assert 0 <= owners[0] <= owners[-1] < world
-    for rank in range(world):
-        share = sum(size for size, owner in zip(sizes, owners, strict=True) if owner == rank)
-        assert share <= sum(sizes) / world + max(sizes)
 
 
 def test_the_digest_of_weights_sees_names_shapes_types_and_bytes_only() -> None:
