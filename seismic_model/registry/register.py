@@ -74,7 +74,10 @@ def register(
     Raises ``RegistryError`` when these do not belong together, when the gate said no, or when the artifacts did not
     arrive; ``CheckpointError`` for weights that are lost or damaged.
     """
+    from seismic_model.training.retention import protect  # torch
+
     _check_they_belong_together(config, checkpoint, evaluation, decision)
+    protect(lake, checkpoint, "registered")  # the next week starts from it and is compared with it
     client = connect(tracking_uri)
     found = _registered(client, checkpoint)
     if found is None:

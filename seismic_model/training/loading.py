@@ -80,7 +80,9 @@ def _read(
     moments = read_file(lake, manifest, part["optimizer"])
     averages = read_file(lake, manifest, part["ema"]) if "ema" in part else {}
     return {
-        name: ParameterState(weight, *(moments[f"{name}.{moment}"] for moment in MOMENTS), averages.get(name))
+        name: ParameterState(
+            weight, ema=averages.get(name), **{moment: moments[f"{name}.{moment}"] for moment in MOMENTS}
+        )
         for name, weight in weights.items()
     }
 

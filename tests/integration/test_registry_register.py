@@ -17,6 +17,8 @@ from registered import Candidate, candidate, decision_on
 from ingestion.lake import Lake
 from seismic_model.registry import register as registering
 from seismic_model.registry.versions import RegistryError, aliases, versions
+from seismic_model.training.checkpoint import load_weights
+from seismic_model.training.retention import forget
 
 PARAMS = {"centre": 0.0, "scale": 1.0, "clip": 5.0}
 
@@ -76,6 +78,15 @@ def test_a_killed_registration_given_again_makes_one_version(uri: str, second: C
     assert aliases(client) == {"challenger": "2"}
     second.register(uri)
     assert len(versions(client)) == 2
+
+
+def test_a_registered_checkpoint_stays_whatever_its_run_does_later(first: Candidate) -> None:
+    """The week after starts from it, and is compared with it."""
+    kept_one = first.config.model_copy(update={"checkpoints_kept": 1})
+    later = first.checkpoint.model_copy(update={"step": first.checkpoint.step + 1, "config": kept_one, "files": {}})
+    first.lake.write(f"{later.folder}/manifest.json", later.to_bytes())
+    forget(first.lake, later)
+    assert load_weights(first.lake, first.checkpoint.run, first.checkpoint.step)
 
 
 def test_artifacts_lie_beside_the_sqlite_file(uri: str, first: Candidate, folder: Path) -> None:

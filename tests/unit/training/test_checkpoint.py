@@ -31,20 +31,6 @@ def lake(tmp_path: Path) -> Lake:
     return Lake(str(tmp_path))
 
 
-<<<<<<< HEAD
-def build(config: RunConfig, mesh: Mesh, seed: int = 0) -> Strategy:
-    strategy = strategies.build(MaskedAutoencoder(config.model, seed), config, mesh)
-    generator = torch.Generator().manual_seed(seed)
-    states = {
-        name: strategies.ParameterState(*(torch.rand(shape, generator=generator) for _ in range(3)))
-        for name, shape in strategy.shapes.items()
-    }
-    strategy.load(states, applied_steps=seed)
-    return strategy
-
-
-=======
->>>>>>> b7044c1 (feat: checkpoints are written beside training and read once by the world)
 def test_what_is_saved_comes_back_to_the_last_bit(lake: Lake, mesh: Mesh) -> None:
     config = plan(lake)
     saved, loaded = build(config, mesh, seed=5), build(config, mesh, seed=6)
