@@ -90,7 +90,7 @@ def _train(config: RunConfig, lake: Lake, dataset: Dataset) -> int:
 
     logging.getLogger("DeepSpeed").setLevel(logging.WARNING)
     try:
-        with open_mesh(config.cp) as mesh:
+        with open_mesh(config.cp, config.ulysses) as mesh:
             outcome = train(config, lake, dataset, mesh)
         logger.info("run %s %s", config.run, outcome)
     except (MeshError, BatchError) as error:

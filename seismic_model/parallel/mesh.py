@@ -1,6 +1,7 @@
 """Where this process stands among all training processes.
 
-World = dp × cp. Ranks that share a crop (context parallelism) are neighbours: rank = dp_rank * cp + cp_rank.
+World = dp × cp. Ranks that share a crop (context parallelism) are neighbours: rank = dp_rank * cp + cp_rank. Among
+those, the ones that exchange heads are the nearest neighbours: cp_rank = ring_rank * ulysses + ulysses_rank.
 """
 
 from __future__ import annotations
@@ -23,13 +24,16 @@ class MeshError(Exception):
 
 @dataclass(frozen=True)
 class Mesh:
-    """This process among ``dp`` groups of ``cp`` ranks."""
+    """This process among ``dp`` groups of ``cp`` ranks, each ``cp / ulysses`` groups of ``ulysses`` ranks."""
 
     dp: int
     cp: int
+    ulysses: int
     dp_rank: int
     cp_rank: int
     cp_group: dist.ProcessGroup
+    ring_group: dist.ProcessGroup  # cp / ulysses ranks with the same heads, in the order of their tokens
+    ulysses_group: dist.ProcessGroup  # ranks that exchange heads, in the order of their tokens
     device: torch.device
     waiting: Waiting  # for hops, all-to-alls and reduces of this process
 
@@ -52,8 +56,8 @@ class Mesh:
 
 
 @contextmanager
-def open_mesh(cp: int) -> Iterator[Mesh]:
-    """Join the processes that torchrun started, in groups of ``cp``; leave them at the end.
+def open_mesh(cp: int, ulysses: int = 1) -> Iterator[Mesh]:
+    """Join the processes that torchrun started, in groups of ``cp`` = ring × ``ulysses``; leave them at the end.
 
     Each process takes the GPU of its local rank with NCCL, or the CPU with gloo where there is none.
     Raises ``MeshError``.
@@ -64,15 +68,28 @@ def open_mesh(cp: int) -> Iterator[Mesh]:
     world = int(os.environ["WORLD_SIZE"])
     if cp < 1 or world % cp:
         raise MeshError(f"{world} processes cannot form groups of cp={cp}; expected a multiple of cp")
+    if ulysses < 1 or cp % ulysses:
+        raise MeshError(f"cp={cp} cannot be split into groups of ulysses={ulysses}; expected a divisor of cp")
     device = _device(int(os.environ["LOCAL_RANK"]))
     dist.init_process_group("nccl" if device.type == "cuda" else "gloo")
     try:
-        cp_group, _ = dist.new_subgroups(group_size=cp)  # type: ignore[no-untyped-call]
-        dist.all_reduce(torch.zeros(1, device=device), group=cp_group)  # NCCL wants all ranks in its first call
-        dp_rank, cp_rank = divmod(dist.get_rank(), cp)
-        yield Mesh(world // cp, cp, dp_rank, cp_rank, cp_group, device, Waiting(device))
+        yield arrange(cp, ulysses, device)
     finally:
         dist.destroy_process_group()
+
+
+def arrange(cp: int, ulysses: int, device: torch.device) -> Mesh:
+    """The mesh of the processes that have joined. Collective."""
+    dp_rank, cp_rank = divmod(dist.get_rank(), cp)
+    firsts = range(0, dist.get_world_size(), cp)
+    rings = [[first + turn + near for turn in range(0, cp, ulysses)] for first in firsts for near in range(ulysses)]
+    cp_group, _ = dist.new_subgroups(group_size=cp)  # type: ignore[no-untyped-call]
+    ring_group, _ = dist.new_subgroups_by_enumeration(rings)  # type: ignore[no-untyped-call]
+    ulysses_group, _ = dist.new_subgroups(group_size=ulysses)  # type: ignore[no-untyped-call]
+    for group in (cp_group, ring_group):
+        dist.all_reduce(torch.zeros(1, device=device), group=group)  # NCCL wants all ranks in its first call
+    dp = dist.get_world_size() // cp
+    return Mesh(dp, cp, ulysses, dp_rank, cp_rank, cp_group, ring_group, ulysses_group, device, Waiting(device))
 
 
 def _device(local_rank: int) -> torch.device:

@@ -22,9 +22,9 @@ from seismic_model.data.sharing import SlabGroup
 from seismic_model.model.mae import MaskedAutoencoder
 from seismic_model.model.masking import Shard, TokenLayout
 from seismic_model.parallel import strategies
+from seismic_model.parallel.attention import attention_over
 from seismic_model.parallel.handover import hand_over
 from seismic_model.parallel.mesh import Mesh
-from seismic_model.parallel.ring_attention import attention_over
 from seismic_model.training import checkpoint
 from seismic_model.training.reporting import Reporter
 from seismic_model.training.resume import restore

@@ -18,8 +18,8 @@ from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 from seismic_model.config import ModelConfig, RunConfig
 from seismic_model.model.mae import MaskedAutoencoder, count_scored
 from seismic_model.model.masking import Shard, TokenLayout, patchify, visible_ids
+from seismic_model.parallel.attention import attention_over
 from seismic_model.parallel.mesh import Mesh, open_mesh
-from seismic_model.parallel.ring_attention import attention_over
 from seismic_model.parallel.strategies import MOMENTS, ParameterState, Strategy, build, import_deepspeed
 
 SEED = 5

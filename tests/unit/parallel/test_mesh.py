@@ -7,6 +7,8 @@ import torch
 import torch.distributed as dist
 import torch.nn.functional as F
 
+from seismic_model.model.vit import full_attention
+from seismic_model.parallel.attention import attention_over
 from seismic_model.parallel.mesh import MeshError, open_mesh
 from seismic_model.parallel.ring_attention import ring_attention
 
@@ -35,6 +37,9 @@ def test_processes_that_do_not_divide_into_groups_are_refused(alone: None, monke
     monkeypatch.setenv("WORLD_SIZE", "3")
     with pytest.raises(MeshError, match="3 processes cannot form groups of cp=2"), open_mesh(2):
         pass
+    monkeypatch.setenv("WORLD_SIZE", "4")
+    with pytest.raises(MeshError, match="cp=4 cannot be split into groups of ulysses=3"), open_mesh(4, 3):
+        pass
     assert not dist.is_initialized()
 
 
@@ -54,13 +59,12 @@ def test_total_leaves_the_value_alone(alone: None) -> None:
     assert value.tolist() == [3, 4]
 
 
-def test_a_ring_of_one_is_plain_attention_and_refuses_wrong_lengths(alone: None) -> None:
+def test_a_ring_of_one_is_plain_attention(alone: None) -> None:
     generator = torch.Generator().manual_seed(0)
     q, k, v = (torch.randn(2, 3, 7, 6, dtype=torch.float64, generator=generator) for _ in range(3))
     with open_mesh(1) as mesh:
-        attend = ring_attention(mesh.cp_group)
-        torch.testing.assert_close(attend(q, k, v, (7,), (7,)), F.scaled_dot_product_attention(q, k, v))
-        with pytest.raises(ValueError, match=r"holds \(7, 7\) queries and keys; their lengths say \(7, 6\)"):
-            attend(q, k, v, (7,), (6,))
+        out = ring_attention(q, k[:, :, :5], v[:, :, :5], (5,), mesh.ring_group, mesh.waiting)
+        torch.testing.assert_close(out, F.scaled_dot_product_attention(q, k[:, :, :5], v[:, :, :5]))
         with pytest.raises(ValueError, match="of 2 ranks; the group has 1"):
-            attend(q, k, v, (7, 7), (7, 7))
+            ring_attention(q, k, v, (7, 7), mesh.ring_group, mesh.waiting)
+        assert attention_over(mesh) is full_attention
