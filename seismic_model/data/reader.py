@@ -9,11 +9,14 @@ from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 
 import numpy as np
+import numpy.typing as npt
 
 from ingestion.lake import Lake
+from seismic_model.config import ReferenceSpacing
 from seismic_model.data.dataset import Dataset, load_survey
 from seismic_model.data.sampling import BatchPlan, CropSampler, CropSpec
 from seismic_model.data.sharing import SharedRead, SlabGroup
+from seismic_model.data.spacing import relative_spacing
 from seismic_model.data.splits import train_origins, untrained_mask
 from seismic_model.data.store import BoolArray, ChunkCache, FloatArray, SurveyVolume
 
@@ -29,6 +32,7 @@ class MicroBatch:
     values_BIXZ: FloatArray  # normalised amplitudes, 0 where not live
     live_BIXZ: BoolArray
     crops: list[CropSpec]
+    spacing_B3: npt.NDArray[np.float64]  # size of the voxels over the model's reference
     waited: float = 0.0  # seconds that the caller waited for it
 
 
@@ -42,18 +46,27 @@ class CropReader:
         plan: which crops are this rank's.
         group: the parts of each crop that the tokens of each rank lie in (``TokenLayout.inline_slab``).
         steps: first and one past the last step to read.
+        reference: voxel that the model's positions count in.
 
     Raises ``DatasetError`` or ``VolumeError`` when a survey is not what was frozen.
     """
 
     def __init__(
-        self, lake: Lake, dataset: Dataset, seed: int, plan: BatchPlan, group: SlabGroup, steps: range
+        self,
+        lake: Lake,
+        dataset: Dataset,
+        seed: int,
+        plan: BatchPlan,
+        group: SlabGroup,
+        steps: range,
+        reference: ReferenceSpacing | None = None,
     ) -> None:
         self._plan, self._group, self._steps = plan, group, steps
         self._window = dataset.window
         self._chunk_pool = ThreadPoolExecutor(_FETCH_THREADS, thread_name_prefix="chunks")
         self._volumes = _open_volumes(lake, dataset, self._chunk_pool)
         self._sampler = _sampler(dataset, seed, self._volumes)
+        self._spacing = {at: relative_spacing(volume.manifest, reference) for at, volume in self._volumes.items()}
 
     def stream(self) -> Generator[MicroBatch, None, None]:
         """The micro-batches; can be had once. Collective over the group at each item.
@@ -83,7 +96,8 @@ class CropReader:
         for crop, values_IXZ, live_IXZ in zip(crops, values_BIXZ, live_BIXZ, strict=True):
             shared.add(self._volumes[crop.survey], crop.origin, self._window, values_IXZ, live_IXZ)
         shared.read(self._chunk_pool)
-        return MicroBatch(step, values_BIXZ, live_BIXZ, crops), shared
+        spacing_B3 = np.array([self._spacing[crop.survey] for crop in crops])
+        return MicroBatch(step, values_BIXZ, live_BIXZ, crops, spacing_B3), shared
 
 
 def _open_volumes(lake: Lake, dataset: Dataset, pool: Executor) -> dict[int, SurveyVolume]:

@@ -18,6 +18,7 @@ from ingestion.lake import Lake
 from ingestion.manifest import Normalisation
 from seismic_model.config import RunConfig
 from seismic_model.data.dataset import Dataset
+from seismic_model.data.spacing import relative_spacing
 from seismic_model.data.store import FloatArray, SurveyVolume
 from seismic_model.evaluation import baselines, bootstrap
 from seismic_model.evaluation.measures import Float64Array, squared_sums, trace_correlations
@@ -38,7 +39,7 @@ from seismic_model.evaluation.scores import (
     SurveyScore,
     Unscored,
 )
-from seismic_model.model.mae import MaskedAutoencoder
+from seismic_model.model.mae import MaskedAutoencoder, filled_in
 from seismic_model.model.masking import patchify, unpatchify
 from seismic_model.training.checkpoint import CheckpointManifest, committed, load_weights
 
@@ -131,14 +132,18 @@ def trained_model(lake: Lake, plan: EvaluationPlan, checkpoint: CheckpointManife
 
 @torch.inference_mode()
 def predict(model: MaskedAutoencoder, batch: RegionBatch, plan: EvaluationPlan) -> FloatArray:
-    """Normalised amplitudes (B, I, X, Z) of all voxels, those of visible tokens as the model gives them back."""
-    shard, device = plan.shard, model.mask_token.device
+    """Normalised amplitudes (B, I, X, Z): the model's where tokens are hidden, elsewhere the given ones."""
+    shard, device = plan.shard, model.decoder.mask_token.device
     patches_BLP, live_BLP = (
         patchify(torch.from_numpy(each).to(device), shard.layout, shard.tokens)
         for each in (batch.values_BIXZ, batch.live_BIXZ)
     )
-    made = model(patches_BLP, live_BLP, torch.from_numpy(batch.visible_BK).to(device), shard)
-    predicted_BIXZ: FloatArray = unpatchify(made.prediction_BLP, shard.layout, shard.tokens).cpu().numpy()
+    masks = batch.masks.to(device)
+    spacing_3 = relative_spacing(batch.manifest, model.config.reference_spacing)
+    spacing_B3 = torch.tensor(spacing_3, dtype=torch.float64, device=device).expand(len(patches_BLP), 3)
+    made = model(patches_BLP, live_BLP, masks, shard, spacing_B3=spacing_B3)
+    filled_BLP = filled_in(patches_BLP, masks, made.prediction_BMP)
+    predicted_BIXZ: FloatArray = unpatchify(filled_BLP, shard.layout, shard.tokens).cpu().numpy()
     return predicted_BIXZ
 
 

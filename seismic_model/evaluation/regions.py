@@ -13,15 +13,16 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 import torch
+from torch import Tensor
 
 from ingestion.lake import Lake
-from ingestion.manifest import Contract, Digest, SafeName
+from ingestion.manifest import Contract, Digest, Manifest, SafeName
 from seismic_model.config import RunConfig, Triple
 from seismic_model.data.dataset import Dataset, load_survey
 from seismic_model.data.splits import held_out_mask, held_out_regions
 from seismic_model.data.store import BoolArray, ChunkCache, FloatArray, SurveyVolume
 from seismic_model.evaluation.scores import Unscored
-from seismic_model.model.masking import Shard, TokenLayout, unpatchify, visible_ids
+from seismic_model.model.masking import Masking, Masks, Shard, TokenLayout, unpatchify
 
 EVALUATION_VERSION = 1  # part of every evaluation key; raise it when the same weights would be scored otherwise
 REGIONS = {"select": 8, "test": 24}  # most regions of one survey
@@ -60,18 +61,19 @@ class EvaluationPlan(Contract):
     @property
     def shard(self) -> Shard:
         """All tokens of a region."""
-        return Shard.of(TokenLayout(self.window, self.patch), self.keep_ratio, self.mask_seed)
+        return Shard.of(TokenLayout(self.window, self.patch), Masking(self.keep_ratio, self.mask_seed))
 
 
 @dataclass(frozen=True)
 class RegionBatch:
     """Some regions of one survey, and what is hidden in them."""
 
+    manifest: Manifest
     origins: list[Triple]
     values_BIXZ: FloatArray  # normalised and clipped, 0 where not live
     truth_BIXZ: npt.NDArray[np.float64]  # amplitudes as published, 0 where not live
     live_BIXZ: BoolArray
-    visible_BK: npt.NDArray[np.int64]  # token ids
+    masks: Masks
     known_BIXZ: BoolArray  # live and visible: where a method may look at the values
     scored_BIXZ: BoolArray  # live and hidden
 
@@ -124,31 +126,29 @@ def _read(volume: SurveyVolume, origins: list[Triple], plan: EvaluationPlan) -> 
     boxes = [_box(origin, plan.window) for origin in origins]
     values, live = map(np.stack, zip(*(volume.normalised(*box) for box in boxes), strict=True))
     amplitudes = np.stack([volume.read(*box) for box in boxes])
-    visible_BK = np.stack([_visible(volume.manifest.survey, origin, plan) for origin in origins])
-    visible_BIXZ = _voxels(visible_BK, plan.shard.layout)
+    masks = plan.shard.draw(_MASK_EPOCH, [_sample_id(volume.manifest.survey, origin) for origin in origins])
+    visible_BIXZ = _voxels(masks.visible_BK, plan.shard.layout)
     return RegionBatch(
+        manifest=volume.manifest,
         origins=origins,
         values_BIXZ=values,
         truth_BIXZ=np.where(live, amplitudes, 0).astype(np.float64),
         live_BIXZ=live,
-        visible_BK=visible_BK,
+        masks=masks,
         known_BIXZ=live & visible_BIXZ,
         scored_BIXZ=live & ~visible_BIXZ,
     )
 
 
-def _visible(survey: str, origin: Triple, plan: EvaluationPlan) -> npt.NDArray[np.int64]:
-    """Token ids; a place keeps its mask when other places, or a new version of the survey, come."""
-    place = hashlib.sha256(f"{survey}|{origin}".encode()).digest()
-    sample_id = int.from_bytes(place[:8], "big")
-    layout, tokens = plan.shard.layout, plan.shard.tokens
-    return visible_ids(layout, plan.keep_ratio, plan.mask_seed, _MASK_EPOCH, sample_id, tokens)
+def _sample_id(survey: str, origin: Triple) -> int:
+    """A place keeps its mask when other places, or a new version of the survey, come."""
+    return int.from_bytes(hashlib.sha256(f"{survey}|{origin}".encode()).digest()[:8], "big")
 
 
-def _voxels(ids_BK: npt.NDArray[np.int64], layout: TokenLayout) -> BoolArray:
+def _voxels(ids_BK: Tensor, layout: TokenLayout) -> BoolArray:
     """Whether a voxel (B, I, X, Z) belongs to one of the tokens."""
     flags_BLP = torch.zeros(len(ids_BK), layout.tokens, math.prod(layout.patch), dtype=torch.bool)
-    flags_BLP[torch.arange(len(ids_BK))[:, None], torch.from_numpy(ids_BK)] = True
+    flags_BLP[torch.arange(len(ids_BK))[:, None], ids_BK] = True
     voxels_BIXZ: BoolArray = unpatchify(flags_BLP, layout, range(layout.tokens)).numpy()
     return voxels_BIXZ
 

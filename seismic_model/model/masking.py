@@ -2,15 +2,16 @@
 
 A crop of ``window`` voxels is cut into patches; tokens are the patches in C order over the patch grid
 (inline, crossline, sample). Runs of ``STRATUM`` consecutive tokens are strata. A context-parallel rank
-owns whole strata, and every stratum keeps a fixed number of visible tokens, so a rank draws its own part
-of the mask alone, gets equally many visible tokens for every crop of a batch, and any number of ranks
-sees the same mask.
+owns whole strata, and every stratum keeps a fixed number of visible and of decoded tokens, so a rank draws its
+own part of the masks alone, gets equally many tokens for every crop of a batch, and any number of ranks
+sees the same masks.
 """
 
 from __future__ import annotations
 
 import functools
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -80,48 +81,89 @@ class TokenLayout:
 
 
 @dataclass(frozen=True)
+class Masking:
+    """How many tokens are visible and decoded, and the seed that says which.
+
+    With ``keep_ratio`` 1 all are visible and none is decoded.
+    """
+
+    keep_ratio: float  # share of tokens the encoder sees, in (0, 1]
+    seed: int
+    decode_share: float = 1.0  # share of hidden tokens that are decoded, in (0, 1] (Wang et al. 2023, VideoMAE V2)
+
+
+@dataclass(frozen=True)
+class Masks:
+    """What a batch of crops shows and asks for within one rank's tokens: int64 indices into L, sorted."""
+
+    visible_BK: Tensor
+    decoded_BM: Tensor  # hidden ones
+
+    def to(self, device: torch.device) -> Masks:
+        """The same on ``device``."""
+        return Masks(self.visible_BK.to(device), self.decoded_BM.to(device))
+
+
+@dataclass(frozen=True)
 class Shard:
     """The part of every crop that one context-parallel rank holds, and how much the others hold."""
 
     layout: TokenLayout
+    masking: Masking
+    rank: int  # of the context-parallel group
     tokens: range  # own token ids
     lengths: tuple[int, ...]  # tokens of each rank
     visible_lengths: tuple[int, ...]  # visible tokens of each rank
+    decoded_lengths: tuple[int, ...]  # decoded tokens of each rank
 
     @classmethod
-    def of(cls, layout: TokenLayout, keep_ratio: float, seed: int, rank: int = 0, cp: int = 1) -> Shard:
-        """The shard of ``rank``; with ``cp=1`` the whole crop."""
-        lengths = tuple(len(layout.shard(r, cp)) for r in range(cp))
-        return cls(layout, layout.shard(rank, cp), lengths, visible_counts(layout, keep_ratio, seed, cp))
+    def of(cls, layout: TokenLayout, masking: Masking, rank: int = 0, cp: int = 1) -> Shard:
+        """The shard of ``rank``; with ``cp=1`` the whole crop. Token counts do not depend on the crop."""
+        shards = [layout.shard(r, cp) for r in range(cp)]
+        visible, decoded = (
+            tuple(int(counts[strata_of(tokens)].sum()) for tokens in shards)
+            for counts in _stratum_counts(layout, masking)
+        )
+        return cls(layout, masking, rank, shards[rank], tuple(map(len, shards)), visible, decoded)
+
+    def draw(self, epoch: int, sample_ids: Sequence[int]) -> Masks:
+        """The rank's part of the masks of some crops."""
+        drawn = [draw_ids(self.layout, self.masking, epoch, sample_id, self.tokens) for sample_id in sample_ids]
+        visible, decoded = (torch.from_numpy(np.stack(ids) - self.tokens.start) for ids in zip(*drawn, strict=True))
+        return Masks(visible, decoded)
 
 
-def visible_counts(layout: TokenLayout, keep_ratio: float, seed: int, cp: int) -> tuple[int, ...]:
-    """Visible tokens of each context-parallel rank, the same for every crop; their sum does not depend on ``cp``."""
-    counts = _stratum_counts(layout, keep_ratio, seed)
-    shards = (layout.shard(rank, cp) for rank in range(cp))
-    return tuple(int(counts[s.start // STRATUM : math.ceil(s.stop / STRATUM)].sum()) if s else 0 for s in shards)
+def strata_of(tokens: range) -> slice:
+    """Strata that lie in ``tokens``, the last one perhaps in part."""
+    return slice(tokens.start // STRATUM, math.ceil(tokens.stop / STRATUM)) if tokens else slice(0, 0)
 
 
-def visible_ids(
-    layout: TokenLayout, keep_ratio: float, seed: int, epoch: int, sample_id: int, tokens: range
-) -> Int64Array:
-    """Sorted global ids of the visible tokens within ``tokens``, for one crop.
+def draw_ids(
+    layout: TokenLayout, masking: Masking, epoch: int, sample_id: int, tokens: range
+) -> tuple[Int64Array, Int64Array]:
+    """Sorted global ids of the visible and of the decoded tokens within ``tokens``, for one crop.
 
-    Every token draws a random word from Philox with key (seed, epoch) and counter (token, sample id);
-    a stratum keeps its tokens with the smallest words. All numbers are non-negative and below 2**64.
+    Every token draws a random word from Philox with key (seed, epoch) and counter (token, sample id).
+    In each stratum those with the smallest words are visible, and those with the next ones are decoded.
+    All numbers are non-negative and below 2**64.
     """
     if not tokens:
-        return np.empty(0, dtype=np.int64)
-    first, last = tokens.start // STRATUM, math.ceil(tokens.stop / STRATUM)
-    key = np.array([seed, epoch], dtype=np.uint64)
-    counter = np.array([first * STRATUM // 4, 0, 0, sample_id], dtype=np.uint64)
-    words = np.random.Philox(key=key, counter=counter).random_raw((last - first) * STRATUM).reshape(-1, STRATUM)
-    past_the_crop = max(0, last * STRATUM - layout.tokens)
+        return np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int64)
+    strata = strata_of(tokens)
+    key = np.array([masking.seed, epoch], dtype=np.uint64)
+    counter = np.array([strata.start * STRATUM // 4, 0, 0, sample_id], dtype=np.uint64)
+    words = np.random.Philox(key=key, counter=counter).random_raw((strata.stop - strata.start) * STRATUM)
+    words = words.reshape(-1, STRATUM)
+    past_the_crop = max(0, strata.stop * STRATUM - layout.tokens)
     words[-1, STRATUM - past_the_crop :] = np.iinfo(np.uint64).max  # never chosen
     place = words.argsort(axis=1, kind="stable").argsort(axis=1)
-    kept = place < _stratum_counts(layout, keep_ratio, seed)[first:last, None]
-    ids = np.flatnonzero(kept) + first * STRATUM
-    return ids[(ids >= tokens.start) & (ids < tokens.stop)].astype(np.int64)
+    visible, decoded = (counts[strata, None] for counts in _stratum_counts(layout, masking))
+    first = strata.start * STRATUM
+    chosen = (
+        np.flatnonzero(each) + first for each in (place < visible, (place >= visible) & (place < visible + decoded))
+    )
+    visible_ids, decoded_ids = (ids[(ids >= tokens.start) & (ids < tokens.stop)].astype(np.int64) for ids in chosen)
+    return visible_ids, decoded_ids
 
 
 def patchify(slab_BIXZ: Tensor, layout: TokenLayout, tokens: range) -> Tensor:
@@ -159,15 +201,22 @@ def _slab_shape(layout: TokenLayout, tokens: range) -> torch.Size:
 
 
 @functools.lru_cache(maxsize=16)
-def _stratum_counts(layout: TokenLayout, keep_ratio: float, seed: int) -> Int64Array:
-    """Visible tokens of each stratum: largest remainders, ties by seed, in all round(keep_ratio * L), at least 1."""
-    total = max(1, round(keep_ratio * layout.tokens))
+def _stratum_counts(layout: TokenLayout, masking: Masking) -> tuple[Int64Array, Int64Array]:
+    """Visible and decoded tokens of each stratum: in all round(keep_ratio * L) and round(decode_share * hidden)."""
+    lots = np.random.Generator(np.random.Philox(key=masking.seed)).random((2, layout.strata))
     sizes = np.full(layout.strata, STRATUM)
     sizes[-1] = layout.tokens - (layout.strata - 1) * STRATUM
-    whole = np.floor(keep_ratio * sizes)
-    lot = np.random.Generator(np.random.Philox(key=seed)).random(layout.strata)
-    winners = np.lexsort((lot, whole - keep_ratio * sizes))[: total - int(whole.sum())]
-    counts = whole.astype(np.int64)
+    visible = _apportion(sizes, masking.keep_ratio, lots[0])
+    decoded = _apportion(sizes - visible, masking.decode_share, lots[1])
+    return visible, decoded
+
+
+def _apportion(sizes: Int64Array, share: float, lots: npt.NDArray[np.float64]) -> Int64Array:
+    """``share`` of each size by largest remainders, ties by lot; in all that share of the sum, at least 1 if any."""
+    total = max(min(1, int(sizes.sum())), round(share * int(sizes.sum())))
+    whole = np.floor(share * sizes)
+    winners = np.lexsort((lots, whole - share * sizes))[: total - int(whole.sum())]
+    counts: Int64Array = whole.astype(np.int64)
     counts[winners] += 1
     counts.flags.writeable = False  # shared by all callers
     return counts

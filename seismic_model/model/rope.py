@@ -1,7 +1,7 @@
 """Rotary positions in three dimensions (Su et al. 2021, RoFormer, applied per axis).
 
 The pairs of a head are split over inline, crossline and sample; attention then depends on differences of
-patch coordinates only, so a model can be used on larger crops than it was trained on.
+coordinates only, so a model can be used on larger crops than it was trained on.
 """
 
 from __future__ import annotations
@@ -11,21 +11,30 @@ from torch import Tensor
 
 BASE = 100.0  # wavelengths from 2π to almost 2π · BASE patches, for axes of tens of patches
 
+Rotation = tuple[Tensor, Tensor]
+"""Cosine and sine (B, 1, N, D / 2) of the angles of some tokens, for all heads."""
 
-def rotary_angles(positions_BL3: Tensor, head_width: int) -> Tensor:
-    """Angles in radians, float64 (B, L, head_width / 2), of integer patch coordinates (B, L, 3)."""
+
+def rotation(positions_BN3: Tensor, head_width: int, dtype: torch.dtype) -> Rotation:
+    """Of tokens at coordinates (B, N, 3), in patches; taken in float64, given in ``dtype`` or float32 if better."""
+    angles_B1ND = rotary_angles(positions_BN3, head_width).unsqueeze(1)
+    accurate = torch.promote_types(dtype, torch.float32)
+    return angles_B1ND.cos().to(accurate), angles_B1ND.sin().to(accurate)
+
+
+def rotary_angles(positions_BN3: Tensor, head_width: int) -> Tensor:
+    """Angles in radians, float64 (B, N, head_width / 2), of coordinates (B, N, 3)."""
     per_axis = [
-        positions_BL3[..., axis, None].double() * BASE ** (-torch.arange(n, device=positions_BL3.device).double() / n)
+        positions_BN3[..., axis, None].double() * BASE ** (-torch.arange(n, device=positions_BN3.device).double() / n)
         for axis, n in enumerate(_pairs_per_axis(head_width))
     ]
     return torch.cat(per_axis, dim=-1)
 
 
-def rotate(x_BHND: Tensor, angles_BND: Tensor) -> Tensor:
-    """Turn the pairs (d, d + D/2) of each head by their angles, in float32 or better; the type of ``x`` stays."""
-    accurate = torch.promote_types(x_BHND.dtype, torch.float32)
-    cos, sin = (f(angles_BND).to(accurate).unsqueeze(1) for f in (torch.cos, torch.sin))
-    a, b = x_BHND.to(accurate).chunk(2, dim=-1)
+def rotate(x_BHND: Tensor, by: Rotation) -> Tensor:
+    """Turn the pairs (d, d + D/2) of each head, in the rotation's precision; the type of ``x`` stays."""
+    cos, sin = by
+    a, b = x_BHND.to(cos.dtype).chunk(2, dim=-1)
     return torch.cat((a * cos - b * sin, a * sin + b * cos), dim=-1).to(x_BHND.dtype)
 
 

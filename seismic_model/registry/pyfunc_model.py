@@ -5,10 +5,13 @@
 
 ``volume`` is float32 (I, X, Z), raw amplitudes with NaN where nothing was recorded, as the MDIO volume holds them;
 every edge a multiple of the window that the model was trained on. ``centre``, ``scale`` and ``clip`` are those of
-``normalisation`` in the survey's manifest. Each window of the volume is hidden in part by its own mask, drawn from
+``normalisation`` in the survey's manifest. A model whose config has a ``reference_spacing`` also wants ``spacing``: the
+size of the volume's voxels over it, inline, crossline and sample.
+Each window of the volume is hidden in part by its own mask, drawn from
 ``seed`` (default 0) and the window's place in C order, and filled in. What comes back, both of the shape (I, X, Z):
 
-* ``amplitude``: float32, the model's raw amplitudes at every voxel, those of visible patches included;
+* ``amplitude``: float32, raw amplitudes: the model's where patches were hidden, elsewhere the given ones, clipped,
+  with ``centre`` where nothing was recorded;
 * ``hidden``: bool, the voxels that the model did not see.
 """
 
@@ -40,7 +43,7 @@ class ReconstructionModel(PythonModel):
     def load_context(self, context: PythonModelContext) -> None:
         """Load code, config and weights. Raises ``ValueError`` when the weights are not the registered ones."""
         folder = Path(context.artifacts["package"])
-        config, mae, self.masking = own_modules(folder / "code")
+        config, self.mae, self.masking = own_modules(folder / "code")
         self.config = config.RunConfig.model_validate_json((folder / "config.json").read_bytes())
         origin = json.loads((folder / "origin.json").read_bytes())
         with (folder / "weights.safetensors").open("rb") as file:
@@ -50,7 +53,7 @@ class ReconstructionModel(PythonModel):
                 f"the weights of run {origin['run']}, step {origin['step']} have SHA-256 {found}, expected "
                 f"{origin['file_sha256']}: they were damaged after registering; register the checkpoint again"
             )
-        self.model = mae.MaskedAutoencoder(self.config.model).eval()
+        self.model = self.mae.MaskedAutoencoder(self.config.model).eval()
         self.model.load_state_dict(load_file(folder / "weights.safetensors"), assign=True)
 
     def predict(  # plain np.ndarray: MLflow takes any finer hint for a schema, and warns
@@ -64,36 +67,57 @@ class ReconstructionModel(PythonModel):
         Raises ``ValueError`` for a shape or parameters that do not fit.
         """
         centre, scale, clip, seed = _checked(params or {})
+        spacing = self._spacing(params or {})
         windows = self._windows(model_input.shape)
         amplitude = np.empty(model_input.shape, dtype=np.float32)
         hidden = np.empty(model_input.shape, dtype=bool)
         for number, window in enumerate(windows):
             live = np.isfinite(model_input[window])
             values = ((model_input[window] - np.float32(centre)) / np.float32(scale)).clip(-clip, clip)
-            normalised, unseen = self._fill(values, live, seed, number)
+            normalised, unseen = self._fill(np.where(live, values, 0), live, spacing, seed, number)
             amplitude[window] = normalised * np.float32(scale) + np.float32(centre)
             hidden[window] = unseen
         return {"amplitude": amplitude, "hidden": hidden}
 
     @torch.inference_mode()
     def _fill(
-        self, values_IXZ: npt.NDArray[np.float32], live_IXZ: npt.NDArray[np.bool_], seed: int, number: int
+        self,
+        values_IXZ: npt.NDArray[np.float32],
+        live_IXZ: npt.NDArray[np.bool_],
+        spacing: list[float],
+        seed: int,
+        number: int,
     ) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
         """Normalised amplitudes of one window, and which of its voxels were hidden."""
         layout = self.masking.TokenLayout(self.config.window, self.config.model.patch)
-        shard = self.masking.Shard.of(layout, self.config.keep_ratio, seed)
-        visible = self.masking.visible_ids(layout, self.config.keep_ratio, seed, 0, number, shard.tokens)
+        shard = self.masking.Shard.of(layout, self.masking.Masking(self.config.keep_ratio, seed))
+        masks = shard.draw(0, [number])
         dtype = next(self.model.parameters()).dtype
         patches_BLP, live_BLP = (
             self.masking.patchify(torch.from_numpy(each)[None], layout, shard.tokens) for each in (values_IXZ, live_IXZ)
         )
-        made = self.model(patches_BLP.to(dtype), live_BLP, torch.from_numpy(visible)[None], shard)
-        hidden_BLP = torch.ones(patches_BLP.shape, dtype=torch.bool)
-        hidden_BLP[:, visible] = False
+        spacing_B3 = torch.tensor([spacing], dtype=torch.float64)
+        made = self.model(patches_BLP.to(dtype), live_BLP, masks, shard, spacing_B3=spacing_B3)
+        filled_BLP = self.mae.filled_in(patches_BLP, masks, made.prediction_BMP)
+        hidden_BLP = torch.zeros(patches_BLP.shape, dtype=torch.bool)
+        hidden_BLP[0, masks.decoded_BM[0]] = True
         normalised, hidden = (
-            self.masking.unpatchify(each, layout, shard.tokens)[0].numpy() for each in (made.prediction_BLP, hidden_BLP)
+            self.masking.unpatchify(each, layout, shard.tokens)[0].numpy() for each in (filled_BLP, hidden_BLP)
         )
         return normalised, hidden
+
+    def _spacing(self, params: dict[str, Any]) -> list[float]:
+        """Size of the volume's voxels over the model's reference. Raises ``ValueError`` where it has to be told."""
+        reference, given = self.config.model.reference_spacing, params.get("spacing")
+        if given is None and reference is None:
+            return [1.0, 1.0, 1.0]
+        given = [] if given is None else [float(each) for each in given]
+        if len(given) != 3 or not all(math.isfinite(each) and each > 0 for each in given):
+            raise ValueError(
+                f"spacing is {given}; expected the size of a voxel (inline, crossline, sample) over the model's "
+                f"reference of {reference}, such as [1.0, 1.0, 0.5]"
+            )
+        return given
 
     def _windows(self, shape: tuple[int, ...]) -> list[tuple[slice, ...]]:
         window = self.config.window

@@ -20,7 +20,7 @@ from seismic_model.data.reader import CropReader
 from seismic_model.data.sampling import BatchPlan
 from seismic_model.data.sharing import SlabGroup
 from seismic_model.model.mae import MaskedAutoencoder
-from seismic_model.model.masking import Shard, TokenLayout
+from seismic_model.model.masking import Masking, Shard, TokenLayout
 from seismic_model.parallel import strategies
 from seismic_model.parallel.attention import attention_over
 from seismic_model.parallel.handover import hand_over
@@ -49,7 +49,8 @@ def train(config: RunConfig, lake: Lake, dataset: Dataset, mesh: Mesh) -> Litera
     Raises ``TrainingError``, ``CheckpointError``, ``DatasetError`` or ``VolumeError``.
     """
     layout = TokenLayout(config.window, config.model.patch)
-    shard = Shard.of(layout, config.keep_ratio, config.seed, mesh.cp_rank, mesh.cp)
+    masking = Masking(config.keep_ratio, config.seed, config.decode_share)
+    shard = Shard.of(layout, masking, mesh.cp_rank, mesh.cp)
     plan = BatchPlan(config.batch, config.accumulation, mesh.dp, mesh.dp_rank)
     slabs = tuple(layout.inline_slab(layout.shard(rank, mesh.cp)) for rank in range(mesh.cp))
     newest = checkpoint.latest_for_all(lake, config.run, mesh)
@@ -57,14 +58,17 @@ def train(config: RunConfig, lake: Lake, dataset: Dataset, mesh: Mesh) -> Litera
         logger.info("the checkpoint of run %s at step %d is its last", config.run, newest.step)
         return "finished"
     attention = attention_over(mesh)
-    strategy = strategies.build(MaskedAutoencoder(config.model, config.seed), config, mesh)
+    strategy = strategies.build(
+        MaskedAutoencoder(config.model, config.seed, config.activation_checkpointing), config, mesh
+    )
     done = saved = restore(lake, config, strategy)
     skipped = done - strategy.applied_steps
     with ExitStack() as stack:
         sigterm = stack.enter_context(_sigterm_noted())
         reporter = stack.enter_context(Reporter(config, lake, done)) if mesh.rank == 0 else None
         group = SlabGroup(slabs, mesh.cp_rank, hand_over(mesh))
-        reader = CropReader(lake, dataset, config.seed, plan, group, range(done, config.steps))
+        reference = config.model.reference_spacing
+        reader = CropReader(lake, dataset, config.seed, plan, group, range(done, config.steps), reference)
         micro_batches = stack.enter_context(closing(reader.stream()))
         saver = stack.enter_context(closing(Saver(lake, config, strategy)))
         while done < config.steps:
@@ -75,7 +79,9 @@ def train(config: RunConfig, lake: Lake, dataset: Dataset, mesh: Mesh) -> Litera
             if stop:
                 break
             for batch in (each.to(mesh.device) for each in batches):
-                result = strategy.model(batch.patches_BLP, batch.live_BLP, batch.visible_BK, shard, attention)
+                result = strategy.model(
+                    batch.patches_BLP, batch.live_BLP, batch.masks, shard, attention, batch.spacing_B3
+                )
                 strategy.backward(result.loss_sum, count)
                 tally.add(batch, result)
             rate = learning_rate(config, done)

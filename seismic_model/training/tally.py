@@ -33,7 +33,7 @@ class StepTally:
         """Take in one micro-batch."""
         loss_sum = float(result.loss_sum.detach())
         self._loss_sum += loss_sum
-        self._errors_2S += batch.survey_errors(result.prediction_BLP, len(self._names)).cpu()
+        self._errors_2S += batch.survey_errors(result.prediction_BMP, len(self._names)).cpu()
         if not math.isfinite(loss_sum):
             self.doubtful_samples += batch.sample_ids
 

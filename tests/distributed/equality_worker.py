@@ -17,7 +17,7 @@ from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
 from seismic_model.config import ModelConfig, RunConfig
 from seismic_model.model.mae import MaskedAutoencoder, count_scored
-from seismic_model.model.masking import Shard, TokenLayout, patchify, visible_ids
+from seismic_model.model.masking import Masking, Masks, Shard, TokenLayout, patchify
 from seismic_model.parallel.attention import attention_over
 from seismic_model.parallel.mesh import Mesh, open_mesh
 from seismic_model.parallel.strategies import MOMENTS, ParameterState, Strategy, build, import_deepspeed
@@ -96,22 +96,21 @@ def crop(case: Case, step: int, index: int) -> tuple[Tensor, Tensor]:
     return torch.where(live_IXZ, volume, float("nan")), live_IXZ
 
 
-def batch(case: Case, shard: Shard, step: int, indices: range) -> tuple[Tensor, Tensor, Tensor]:
-    """Patches, live mask and visible tokens of some crops, as one rank sees them."""
+def batch(case: Case, shard: Shard, step: int, indices: range) -> tuple[Tensor, Tensor, Masks]:
+    """Patches, live mask and masks of some crops, as one rank sees them."""
     slab = case.layout.inline_slab(shard.tokens)
     pairs = [crop(case, step, index) for index in indices]
     patches, live = (
         patchify(torch.stack([pair[which] for pair in pairs])[:, slab], case.layout, shard.tokens) for which in (0, 1)
     )
-    ids = [visible_ids(case.layout, case.keep_ratio, SEED, step, index, shard.tokens) for index in indices]
-    return patches, live, torch.stack([torch.from_numpy(i) for i in ids]) - shard.tokens.start
+    return patches, live, shard.draw(step, indices)
 
 
 def one_step(
     strategy: Strategy, case: Case, mesh: Mesh, step: int, poison: float = 1.0, learning_rate: float = 1e-3
 ) -> tuple[float, float]:
     """Train on 12 crops spread over micro-batches and data-parallel ranks: mean loss and gradient norm."""
-    shard = Shard.of(case.layout, case.keep_ratio, SEED, mesh.cp_rank, mesh.cp)
+    shard = Shard.of(case.layout, Masking(case.keep_ratio, SEED), mesh.cp_rank, mesh.cp)
     size = 12 // (case.accumulation * mesh.dp)
     starts = [(micro * mesh.dp + mesh.dp_rank) * size for micro in range(case.accumulation)]
     micro_batches = [batch(case, shard, step, range(start, start + size)) for start in starts]

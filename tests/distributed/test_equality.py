@@ -15,7 +15,7 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from seismic_model.model.mae import MaskedAutoencoder
-from seismic_model.model.masking import Shard
+from seismic_model.model.masking import Masking, Shard
 
 WORKER = Path(__file__).parent / "equality_worker.py"
 TOLERANCE = {"ddp": 1e-10, "zero2": 1e-5}  # float64, float32
@@ -46,7 +46,7 @@ class Reference:
 def one_process(case: Case) -> Reference:
     config = case.config("ddp", "float64", 1)
     model = MaskedAutoencoder(config.model, SEED).double()
-    shard = Shard.of(case.layout, case.keep_ratio, SEED)
+    shard = Shard.of(case.layout, Masking(case.keep_ratio, SEED))
     result = model(*batch(case, shard, 0, range(12)), shard)
     loss = result.loss_sum / result.count.clamp(min=1)
     loss.backward()
@@ -76,7 +76,8 @@ def test_loss_and_gradients_are_those_of_one_process(results: Path, mesh: str, c
 def test_the_cases_cover_what_they_say() -> None:
     by_name = {case.name: case for case in CASES}
     shards = {
-        name: [Shard.of(case.layout, case.keep_ratio, SEED, 0, cp) for cp in (2, 3)] for name, case in by_name.items()
+        name: [Shard.of(case.layout, Masking(case.keep_ratio, SEED), 0, cp) for cp in (2, 3)]
+        for name, case in by_name.items()
     }
     assert all(len(set(s.lengths)) == 1 for s in shards["even"])
     assert all(len(set(s.lengths)) > 1 for s in shards["uneven"])

@@ -18,8 +18,8 @@ from registered import PNG, Candidate, candidate
 
 from ingestion.lake import Lake
 from seismic_model.cli import main
-from seismic_model.model.mae import MaskedAutoencoder
-from seismic_model.model.masking import Shard, TokenLayout, patchify, unpatchify, visible_ids
+from seismic_model.model.mae import MaskedAutoencoder, filled_in
+from seismic_model.model.masking import Masking, Shard, TokenLayout, patchify, unpatchify
 from seismic_model.registry.audit import entries
 from seismic_model.registry.versions import Champion, champion, connect
 from seismic_model.training.checkpoint import load_weights
@@ -59,21 +59,19 @@ def reconstruct(made: Candidate, values_IXZ: npt.NDArray[np.float32], window: in
     model = MaskedAutoencoder(made.config.model)
     model.load_state_dict(load_weights(made.lake, made.checkpoint.run, made.checkpoint.step))
     layout = TokenLayout(made.config.window, made.config.model.patch)
-    shard = Shard.of(layout, made.config.keep_ratio, 7)
-    visible = torch.from_numpy(visible_ids(layout, made.config.keep_ratio, 7, 0, window, shard.tokens))[None]
+    shard = Shard.of(layout, Masking(made.config.keep_ratio, 7))
+    masks = shard.draw(0, [window])
     values = torch.from_numpy(values_IXZ)[None]
-    normalised = ((values - 12.5) / 250).clamp(-3, 3)
+    patches, live = (
+        patchify(each, layout, shard.tokens)
+        for each in (((values - 12.5) / 250).clamp(-3, 3).nan_to_num(), values.isfinite())
+    )
     with torch.inference_mode():
-        made_of_it = model(
-            patchify(normalised, layout, shard.tokens),
-            patchify(values.isfinite(), layout, shard.tokens),
-            visible,
-            shard,
-        )
-    amplitude = unpatchify(made_of_it.prediction_BLP, layout, shard.tokens)[0] * 250 + 12.5
-    seen = torch.zeros(1, layout.tokens, 64, dtype=torch.bool)
-    seen[0, visible[0]] = True
-    return amplitude.numpy(), ~unpatchify(seen, layout, shard.tokens)[0].numpy()
+        filled = filled_in(patches, masks, model(patches, live, masks, shard).prediction_BMP)
+    hidden = torch.zeros(1, layout.tokens, 64, dtype=torch.bool)
+    hidden[0, masks.decoded_BM[0]] = True
+    amplitude = unpatchify(filled, layout, shard.tokens)[0] * 250 + 12.5
+    return amplitude.numpy(), unpatchify(hidden, layout, shard.tokens)[0].numpy()
 
 
 def test_from_a_winner_to_a_champion_that_the_next_week_finds(
