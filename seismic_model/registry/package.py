@@ -99,7 +99,7 @@ def _signature() -> ModelSignature:
             [
                 *(ParamSpec(name, "double", None) for name in ("centre", "scale", "clip")),
                 ParamSpec("seed", "long", 0),
-                ParamSpec("spacing", "double", None, shape=(-1,)),
+                ParamSpec("spacing", "double", [], shape=(-1,)),
             ]
         ),
     )

@@ -108,10 +108,9 @@ class ReconstructionModel(PythonModel):
 
     def _spacing(self, params: dict[str, Any]) -> list[float]:
         """Size of the volume's voxels over the model's reference. Raises ``ValueError`` where it has to be told."""
-        reference, given = self.config.model.reference_spacing, params.get("spacing")
-        if given is None and reference is None:
+        reference, given = self.config.model.reference_spacing, [float(each) for each in params.get("spacing", [])]
+        if not given and reference is None:
             return [1.0, 1.0, 1.0]
-        given = [] if given is None else [float(each) for each in given]
         if len(given) != 3 or not all(math.isfinite(each) and each > 0 for each in given):
             raise ValueError(
                 f"spacing is {given}; expected the size of a voxel (inline, crossline, sample) over the model's "

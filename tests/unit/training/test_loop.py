@@ -193,8 +193,8 @@ def test_a_survey_error_beyond_all_numbers_is_left_out_and_training_goes_on(
     config = plan(lake)
     errors = TokenBatch.survey_errors
 
-    def overflow(batch: TokenBatch, prediction_BLP: Tensor, surveys: int) -> Tensor:
-        sums_2S = errors(batch, prediction_BLP, surveys)
+    def overflow(batch: TokenBatch, prediction_BMP: Tensor, surveys: int) -> Tensor:
+        sums_2S = errors(batch, prediction_BMP, surveys)
         sums_2S[0, 0] = torch.inf
         return sums_2S
 
