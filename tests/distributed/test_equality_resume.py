@@ -36,7 +36,7 @@ def test_weights_and_moments_are_equal_to_the_last_bit(uninterrupted: Path, resu
     assert expected.keys() == found.keys()
     assert all(torch.equal(expected[name], found[name]) for name in expected)
     assert not torch.equal(
-        load_file(uninterrupted / f"{kind}-3.safetensors")["head.weight:weight"], found["head.weight:weight"]
+        load_file(uninterrupted / f"{kind}-3.safetensors")["decoder.head.weight:weight"], found["head.weight:weight"]
     )
 
 
@@ -46,7 +46,7 @@ def test_states_are_full_precision(uninterrupted: Path, kind: str) -> None:
     states = load_file(uninterrupted / f"{kind}-4.safetensors")
     assert {tensor.dtype for tensor in states.values()} == {dtype}
     if kind.endswith("bfloat16"):  # the masters hold more than the model that computes
-        weight = states["head.weight:weight"]
+        weight = states["decoder.head.weight:weight"]
         assert not torch.equal(weight, weight.bfloat16().float())
 
 

@@ -72,16 +72,16 @@ def committed(
 
 def silent(model: MaskedAutoencoder) -> None:
     """Predicts 0 everywhere."""
-    for parameter in model.head.parameters():
+    for parameter in model.decoder.head.parameters():
         parameter.zero_()
 
 
 def loud(model: MaskedAutoencoder) -> None:
-    model.head.weight.mul_(50)
+    model.decoder.head.weight.mul_(50)
 
 
 def broken(model: MaskedAutoencoder) -> None:
-    model.head.bias.fill_(math.nan)
+    model.decoder.head.bias.fill_(math.nan)
 
 
 def test_figures_are_those_of_raw_amplitudes_at_hidden_live_voxels(lake: Lake, mesh: Mesh) -> None:
