@@ -5,6 +5,7 @@ usage: equality_worker.py equality|resume FOLDER
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -20,11 +21,15 @@ from seismic_model.model.mae import MaskedAutoencoder, count_scored
 from seismic_model.model.masking import Masking, Masks, Shard, TokenLayout, patchify
 from seismic_model.parallel.attention import attention_over
 from seismic_model.parallel.mesh import Mesh, open_mesh
-from seismic_model.parallel.strategies import MOMENTS, ParameterState, Strategy, build, import_deepspeed
+from seismic_model.parallel.strategies import DTYPES, MOMENTS, ParameterState, Strategy, build, import_deepspeed
 
 SEED = 5
 MESHES = [(2, 1), (2, 2), (3, 3), (4, 2)]  # processes, cp
-KINDS = ["ddp-float64", "ddp-bfloat16", "zero2-float32", "zero2-bfloat16"]
+KINDS = [f"{name}-float64" for name in ("ddp", "fsdp2")] + [
+    f"{name}-{precision}"
+    for name in ("ddp", "zero1", "zero2", "zero3", "fsdp2", "hsdp")
+    for precision in ("float32", "bfloat16")
+]
 PATCH = (2, 2, 4)
 
 
@@ -107,7 +112,7 @@ def batch(case: Case, shard: Shard, step: int, indices: range) -> tuple[Tensor, 
 
 
 def one_step(
-    strategy: Strategy, case: Case, mesh: Mesh, step: int, poison: float = 1.0, learning_rate: float = 1e-3
+    strategy: Strategy, case: Case, mesh: Mesh, dtype: torch.dtype, step: int, poison: float = 1.0, learning_rate: float = 1e-3
 ) -> tuple[float, float]:
     """Train on 12 crops spread over micro-batches and data-parallel ranks: mean loss and gradient norm."""
     shard = Shard.of(case.layout, Masking(case.keep_ratio, SEED), mesh.cp_rank, mesh.cp)
@@ -116,7 +121,6 @@ def one_step(
     micro_batches = [batch(case, shard, step, range(start, start + size)) for start in starts]
     counts = [count_scored(live, seen) for _, live, seen in micro_batches]
     count = mesh.total(torch.stack(counts).sum())
-    dtype = next(strategy.model.parameters()).dtype
     loss_sum = torch.zeros((), dtype=torch.float64)
     for patches, live, seen in micro_batches:
         result = strategy.model(patches.to(dtype), live, seen, shard, attention_over(mesh))
@@ -147,7 +151,7 @@ def equality(mesh: Mesh, out: Path) -> None:
         for strategy_name, precision in (("ddp", "float64"), ("zero2", "float32")):
             config = case.config(strategy_name, precision, mesh.cp)
             strategy = build(MaskedAutoencoder(config.model, SEED), config, mesh)
-            loss, norm = one_step(strategy, case, mesh, step=0)
+            loss, norm = one_step(strategy, case, mesh, DTYPES[precision], step=0)
             results = states_of(strategy) | {
                 "loss": torch.tensor(loss, dtype=torch.float64),
                 "norm": torch.tensor(norm, dtype=torch.float64),
@@ -170,10 +174,10 @@ def resume(mesh: Mesh, out: Path, start: Path | None) -> None:
             begin = 2
             strategy.load(load_states(start / f"{kind}-2.safetensors"), applied_steps=2)
         for step in range(begin, 4):
-            one_step(strategy, case, mesh, step, learning_rate=1e-2 / (step + 1))
+            one_step(strategy, case, mesh, DTYPES[precision], step, learning_rate=1e-2 / (step + 1))
             if step == 0:
                 poison = float("inf") if mesh.rank == 1 else 1.0
-                _, norm = one_step(strategy, case, mesh, 9, poison)
+                _, norm = one_step(strategy, case, mesh, DTYPES[precision], 9, poison)
                 assert norm in (float("inf"), -1.0) or norm != norm, norm
                 assert strategy.applied_steps == 1
             states = states_of(strategy)
@@ -199,6 +203,7 @@ def launch(processes: int, cp: int, job: Callable[..., None], *arguments: object
 
 def _in_mesh(cp: int, job: Callable[..., None], *arguments: object) -> None:
     with open_mesh(cp) as mesh:
+        os.environ["LOCAL_WORLD_SIZE"] = str(1 + mesh.world // 3)  # as if these were several nodes
         job(mesh, *arguments)
 
 

@@ -8,6 +8,7 @@ from seismic_model.config import RunConfig
 from seismic_model.parallel.mesh import Mesh
 from seismic_model.parallel.strategies.base import DTYPES, MOMENTS, ParameterState, Strategy
 from seismic_model.parallel.strategies.ddp import AllReduce
+from seismic_model.parallel.strategies.fsdp import FullyShard
 from seismic_model.parallel.strategies.zero import Zero, import_deepspeed
 
 __all__ = ["DTYPES", "MOMENTS", "ParameterState", "Strategy", "build", "import_deepspeed"]
@@ -15,7 +16,5 @@ __all__ = ["DTYPES", "MOMENTS", "ParameterState", "Strategy", "build", "import_d
 
 def build(model: nn.Module, config: RunConfig, mesh: Mesh) -> Strategy:
     """The strategy that ``config.strategy`` names, around ``model`` moved to this process's device and precision."""
-    strategies: dict[str, type[AllReduce | Zero]] = {"ddp": AllReduce, "zero2": Zero}
-    if config.strategy not in strategies:
-        raise ValueError(f"strategy {config.strategy!r} is not built yet; expected one of {sorted(strategies)}")
-    return strategies[config.strategy](model.to(mesh.device, DTYPES[config.precision]), config, mesh)
+    kind = AllReduce if config.strategy == "ddp" else Zero if config.strategy.startswith("zero") else FullyShard
+    return kind(model.to(mesh.device, DTYPES[config.precision]), config, mesh)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -54,14 +54,16 @@ class Strategy(ABC):
     model: nn.Module
     optimiser: torch.optim.Optimizer
 
-    def __init__(self, model: nn.Module, mesh: Mesh, replica: int) -> None:
+    def __init__(self, model: nn.Module, config: RunConfig, mesh: Mesh, replica: int) -> None:
         self.mesh = mesh
         self.replica = replica
         self.shapes = {name: p.shape for name, p in model.named_parameters()}
         self.applied_steps = 0
+        self._accumulation, self._micro_batches = config.accumulation, 0
+        self._ema_decay = config.ema_decay
 
     def backward(self, loss_sum: Tensor, count: Tensor) -> None:
-        """Add the gradients of one micro-batch.
+        """Add the gradients of one micro-batch, ``config.accumulation`` of which make a step.
 
         Args:
             loss_sum: scalar, squared error summed over own scored voxels.
@@ -69,19 +71,26 @@ class Strategy(ABC):
                 ``count_scored``); 0 gives gradients of 0.
         """
         # the loss is a mean over the step; gradients get averaged over the world, where a sum is meant
-        self._backward(loss_sum * self.mesh.world / count.clamp(min=1))
+        self._micro_batches += 1
+        self._backward(loss_sum * self.mesh.world / count.clamp(min=1), self._micro_batches == self._accumulation)
 
     def step(self, learning_rate: float) -> float:
         """Reduce, clip and apply the gathered gradients; the global L2 norm before clipping.
 
         When the norm is not finite nothing is applied, in any process, and the gradients are dropped.
         """
+        if self._micro_batches != self._accumulation:
+            raise RuntimeError(f"a step after {self._micro_batches} micro-batches; expected {self._accumulation}")
+        self._micro_batches = 0
         for group in self.optimiser.param_groups:
             group["lr"] = learning_rate
         norm = self._reduce_and_apply()
-        self.applied_steps += math.isfinite(norm)
+        if math.isfinite(norm):
+            self.applied_steps += 1
+            self._average_weights()
         return norm
 
+    @torch.no_grad()
     def gather(self, name: str, owner: int) -> ParameterState | None:
         """The whole state of parameter ``name`` in process ``owner``, None in all others. Collective."""
         keys, own, shape = list(self._fragments[name].parts), self._fragments[name], self.shapes[name]
@@ -134,6 +143,14 @@ class Strategy(ABC):
         for moments in self.optimiser.state.values():
             moments["step"].fill_(applied_steps)
 
+    @torch.no_grad()
+    def _average_weights(self) -> None:
+        if self._ema_decay is not None:
+            held = [each.parts for each in self._fragments.values() if each.parts["weight"].numel()]
+            torch._foreach_lerp_(
+                [parts["ema"] for parts in held], [parts["weight"] for parts in held], 1 - self._ema_decay
+            )
+
     def _replica_of(self, rank: int) -> range:
         """The processes that hold, together with ``rank``, everything once."""
         first = rank - rank % self.replica
@@ -149,6 +166,9 @@ class Strategy(ABC):
     def _hold(self, fragments: dict[str, Fragment]) -> None:
         """Keep what this process has of each parameter, and learn what the others have. Collective."""
         self._fragments = fragments
+        if self._ema_decay is not None:
+            for each in fragments.values():
+                each.parts["ema"] = each.parts["weight"].detach().clone()
         own = [(each.start, each.parts["weight"].numel()) for each in fragments.values()]
         table = torch.zeros(self.mesh.world, len(own), 2, dtype=torch.int64)
         table[self.mesh.rank] = torch.tensor(own)
@@ -181,7 +201,7 @@ class Strategy(ABC):
         self.finish_load(applied_steps)
 
     @abstractmethod
-    def _backward(self, loss: Tensor) -> None: ...
+    def _backward(self, loss: Tensor, last: bool) -> None: ...
 
     @abstractmethod
     def _reduce_and_apply(self) -> float: ...
@@ -192,17 +212,16 @@ class Strategy(ABC):
 
 
 def adamw(parameters: Mapping[str, Tensor], config: RunConfig) -> torch.optim.AdamW:
-    """AdamW that decays matrices only, not biases, norms and learned tokens."""
+    """Fused AdamW that decays matrices only, not biases, norms and learned tokens."""
     groups: list[dict[str, Any]] = [
         {"params": [p for p in parameters.values() if p.ndim > 1], "weight_decay": config.weight_decay},
         {"params": [p for p in parameters.values() if p.ndim <= 1], "weight_decay": 0.0},
     ]
-    return torch.optim.AdamW(groups, lr=config.learning_rate, betas=config.betas)
+    return torch.optim.AdamW(groups, lr=config.learning_rate, betas=config.betas, fused=True)
 
 
-def prime(optimiser: torch.optim.Optimizer) -> None:
+def prime(optimiser: torch.optim.Optimizer, tensors: Iterable[Tensor]) -> None:
     """Give AdamW the state that its first step would make, so that it can be read and set before."""
-    for group in optimiser.param_groups:
-        for parameter in group["params"]:
-            moments = {key: torch.zeros_like(parameter, requires_grad=False) for key in MOMENTS}
-            optimiser.state[parameter] = {"step": torch.tensor(0.0), **moments}
+    for tensor in tensors:
+        moments = {key: torch.zeros_like(tensor, requires_grad=False) for key in MOMENTS}
+        optimiser.state[tensor] = {"step": torch.zeros((), device=tensor.device), **moments}
