@@ -112,7 +112,13 @@ def batch(case: Case, shard: Shard, step: int, indices: range) -> tuple[Tensor, 
 
 
 def one_step(
-    strategy: Strategy, case: Case, mesh: Mesh, dtype: torch.dtype, step: int, poison: float = 1.0, learning_rate: float = 1e-3
+    strategy: Strategy,
+    case: Case,
+    mesh: Mesh,
+    dtype: torch.dtype,
+    step: int,
+    poison: float = 1.0,
+    learning_rate: float = 1e-3,
 ) -> tuple[float, float]:
     """Train on 12 crops spread over micro-batches and data-parallel ranks: mean loss and gradient norm."""
     shard = Shard.of(case.layout, Masking(case.keep_ratio, SEED), mesh.cp_rank, mesh.cp)
