@@ -12,7 +12,7 @@ from typing import Any, Literal
 from pydantic import ValidationError
 
 from ingestion.manifest import Contract
-from seismic_model.config import MODEL_SIZES, StrategyName, Triple
+from seismic_model.config import MODEL_SIZES, Checkpointing, StrategyName, Triple
 from seismic_model.data.dataset import SplitPolicy
 
 
@@ -21,6 +21,7 @@ class Recipe(Contract):
 
     window: Triple
     keep_ratio: float
+    decode_share: float = 1.0
     steps: int
     batch: int
     accumulation: int = 1
@@ -29,7 +30,10 @@ class Recipe(Contract):
     weight_decay: float = 0.05
     strategy: StrategyName = "zero2"
     precision: Literal["float32", "bfloat16"] = "float32"
+    activation_checkpointing: Checkpointing = "none"
+    ema_decay: float | None = None
     cp: int
+    ulysses: int = 1
     processes: int  # world size
     checkpoint_every: int
 

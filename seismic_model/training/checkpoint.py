@@ -42,7 +42,7 @@ class CheckpointError(Exception):
 class CheckpointManifest(Contract):
     """``manifest.json`` of one checkpoint, and its whole lineage."""
 
-    schema_version: Literal[1] = 1
+    schema_version: Literal[2] = 2  # 1 named the parameters otherwise
     run: SafeName
     step: int = Field(ge=0)  # optimiser steps done, skipped ones included
     samples: int = Field(ge=0)  # global sample indices below this one are consumed
