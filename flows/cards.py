@@ -8,6 +8,7 @@ from typing import Any
 from metaflow.cards import Image, Markdown, ProgressBar, Table, VegaChart
 
 from flows.surveys import SurveyOutcome
+from seismic_model.training.metrics import describe
 
 
 def text(value: object) -> Markdown:
@@ -53,17 +54,9 @@ class Training:
         """Show ``metrics``, one entry a logged step."""
         last = metrics[-1]
         self._progress.update(last["step"])
-        self._state.update(describe(last))
+        self._state.update(f"step {last['step']}: {describe(last)}")
         self._curve.update(_loss_curve(metrics))
         self._card.refresh()
-
-
-def describe(entry: dict[str, Any]) -> str:
-    """One logged step in words."""
-    return (
-        f"step {entry['step']}: loss {entry['loss']:.4f}, {entry['voxels_per_second'] / 1e6:.2f} Mvoxel/s, "
-        f"{100 * entry['data_wait_share']:.1f} % of the time waiting for data"
-    )
 
 
 def _loss_curve(metrics: list[dict[str, Any]]) -> dict[str, Any]:
@@ -72,7 +65,7 @@ def _loss_curve(metrics: list[dict[str, Any]]) -> dict[str, Any]:
         "$schema": "https://vega.github.io/schema/vega-lite/v5.json",
         "width": 640,
         "height": 280,
-        "data": {"values": [{"step": m["step"], "loss": m["loss"]} for m in metrics[::every]]},
+        "data": {"values": [{"step": m["step"], "loss": m["loss"]} for m in metrics[::every] if "loss" in m]},
         "mark": {"type": "line"},
         "encoding": {
             "x": {"field": "step", "type": "quantitative", "title": "optimiser step"},

@@ -115,7 +115,8 @@ def _loss_curve(metrics: Sequence[Mapping[str, Any]]) -> bytes:
 
     figure = Figure(figsize=(8, 3), dpi=120, layout="constrained")
     axes = figure.subplots()
-    axes.plot([m["step"] for m in metrics], [m["loss"] for m in metrics], linewidth=0.8, color="tab:blue")
+    shown = [m for m in metrics if "loss" in m]
+    axes.plot([m["step"] for m in shown], [m["loss"] for m in shown], linewidth=0.8, color="tab:blue")
     axes.set(xlabel="optimiser step", ylabel="training loss (normalised amplitude²)")
     axes.grid(alpha=0.3)
     buffer = io.BytesIO()

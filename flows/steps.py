@@ -11,7 +11,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from flows.cards import Training, describe
+from flows.cards import Training
 from flows.launchers import launcher
 from flows.report import Summary, WeekResult, publish
 from flows.settings import read_settings
@@ -24,7 +24,7 @@ from seismic_model.data.dataset import Dataset, dataset_key, dataset_label, load
 from seismic_model.data.freeze import NothingTrainableError, freeze
 from seismic_model.evaluation.scores import Decision, Evaluation, evaluation_path
 from seismic_model.train import read_config
-from seismic_model.training.metrics import read_metrics
+from seismic_model.training.metrics import describe, read_metrics
 
 DEFAULT_SETTINGS = Path(__file__).with_name("weekly.yaml")
 
@@ -138,7 +138,7 @@ def train(asked: Request, config_uri: str, card: Any) -> None:
     show = Training(card, config.steps)
 
     def progress(metrics: list[dict[str, Any]]) -> None:
-        print(describe(metrics[-1]), flush=True)
+        print(f"step {metrics[-1]['step']}: {describe(metrics[-1])}", flush=True)
         show.update(metrics)
 
     follow(config, asked.settings.recipe(asked.size).processes, launcher(asked.launcher), progress)

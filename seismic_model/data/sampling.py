@@ -85,6 +85,10 @@ class BatchPlan:
                 f"data-parallel ranks; expected a multiple of {self.accumulation * self.dp}"
             )
 
+    def samples(self, step: int) -> range:
+        """Global sample indices of all ranks in a step; ``step`` counts from 0."""
+        return range(step * self.batch, (step + 1) * self.batch)
+
     def indices(self, step: int, micro_batch: int) -> range:
         """Global sample indices of one micro-batch of this rank; ``step`` counts from 0."""
         size = self.batch // (self.accumulation * self.dp)

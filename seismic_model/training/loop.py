@@ -8,7 +8,7 @@ import signal
 from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager
 from threading import Event
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
@@ -26,13 +26,16 @@ from seismic_model.parallel.attention import attention_over
 from seismic_model.parallel.handover import hand_over
 from seismic_model.parallel.mesh import Mesh
 from seismic_model.training import checkpoint
+from seismic_model.training.heartbeat import Heartbeat
 from seismic_model.training.reporting import Reporter
 from seismic_model.training.resume import restore
 from seismic_model.training.saving import Saver
+from seismic_model.training.speed import StepSize
 from seismic_model.training.tally import StepTally
 from seismic_model.training.tokens import TokenBatch, tokens_of
 
 MAX_SKIPPED = 10  # batches without finite gradients before a run gives up
+_NAMED = 16  # samples in a line of the log; metrics.jsonl has all
 
 logger = logging.getLogger(__name__)
 
@@ -61,10 +64,12 @@ def train(config: RunConfig, lake: Lake, dataset: Dataset, mesh: Mesh) -> Litera
     strategy = strategies.build(
         MaskedAutoencoder(config.model, config.seed, config.activation_checkpointing), config, mesh
     )
-    done = saved = restore(lake, config, strategy)
-    skipped = done - strategy.applied_steps
+    size = StepSize.of(config, mesh)
     with ExitStack() as stack:
         sigterm = stack.enter_context(_sigterm_noted())
+        heartbeat = stack.enter_context(Heartbeat(lake, config.run, mesh))
+        done = saved = restore(lake, config, strategy)
+        skipped = done - strategy.applied_steps
         reporter = stack.enter_context(Reporter(config, lake, done)) if mesh.rank == 0 else None
         group = SlabGroup(slabs, mesh.cp_rank, hand_over(mesh))
         reference = config.model.reference_spacing
@@ -72,7 +77,8 @@ def train(config: RunConfig, lake: Lake, dataset: Dataset, mesh: Mesh) -> Litera
         micro_batches = stack.enter_context(closing(reader.stream()))
         saver = stack.enter_context(closing(Saver(lake, config, strategy)))
         while done < config.steps:
-            tally = StepTally(dataset, mesh)
+            heartbeat.enter("train", done)
+            tally = StepTally(dataset, mesh, size, plan.samples(done))
             voxels = [next(micro_batches) for _ in range(config.accumulation)]
             batches = [tokens_of(each, config, shard) for each in voxels]
             count, stop = _agree(batches, sigterm, saver, mesh)
@@ -87,17 +93,18 @@ def train(config: RunConfig, lake: Lake, dataset: Dataset, mesh: Mesh) -> Litera
             rate = learning_rate(config, done)
             norm = strategy.step(rate)  # applies nothing when the norm is not finite
             done += 1
-            figures = tally.figures(config.batch * math.prod(config.window), sum(each.waited for each in voxels))
+            skipped += not math.isfinite(norm)
+            entry = {"step": done, **tally.figures(norm, sum(each.waited for each in voxels))}
+            entry |= {"learning_rate": rate, "skipped": skipped}
+            if reporter:
+                reporter.step(entry)
             if not math.isfinite(norm):
-                skipped += 1
-                _note_skipped(config, done, skipped, norm, tally.doubtful_samples)
-            elif reporter:
-                reporter.step(
-                    {"step": done, **figures, "learning_rate": rate, "gradient_norm": norm, "skipped": skipped}
-                )
+                _note_skipped(config, entry, norm)
             if done % config.checkpoint_every == 0 or done == config.steps:
+                heartbeat.enter("save", done)
                 _save(saver, done, reporter)
                 saved = done
+        heartbeat.enter("save", done)
         if saved < done:
             _save(saver, done, reporter)
         saver.finish()
@@ -125,16 +132,16 @@ def _agree(batches: list[TokenBatch], sigterm: Event, saver: Saver, mesh: Mesh) 
     return count, bool(stop)
 
 
-def _note_skipped(config: RunConfig, step: int, skipped: int, norm: float, doubtful_samples: list[int]) -> None:
-    """Log a batch that changed nothing. Raises ``TrainingError`` after too many."""
-    what = f"step {step} had a gradient norm of {norm} and was skipped"
-    if doubtful_samples:
-        what += f"; the loss was not finite with samples {doubtful_samples}"
+def _note_skipped(config: RunConfig, entry: dict[str, Any], norm: float) -> None:
+    """Log a step that changed nothing. Raises ``TrainingError`` after too many."""
+    samples = entry["skipped_samples"]
+    named = ", ".join(map(str, samples[:_NAMED])) + (f" and {len(samples) - _NAMED} more" if samples[_NAMED:] else "")
+    what = f"step {entry['step']} had a gradient norm of {norm} and was skipped; look at samples {named}"
     logger.warning(what)
-    if skipped > MAX_SKIPPED:
+    if entry["skipped"] > MAX_SKIPPED:
         raise TrainingError(
-            f"{what}. It is the {skipped}th of this run, at most {MAX_SKIPPED} are allowed: lower learning_rate "
-            f"(now {config.learning_rate:g}), or look at the surveys of these samples"
+            f"{what}. It is the {entry['skipped']}th of this run, at most {MAX_SKIPPED} are allowed: lower "
+            f"learning_rate (now {config.learning_rate:g}), or look at the surveys of these samples"
         )
 
 

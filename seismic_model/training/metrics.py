@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import time
+from collections.abc import Mapping
 from typing import Any
 
 from obstore.exceptions import BaseError
@@ -57,14 +58,30 @@ class MetricsLog:
 def read_metrics(lake: Lake, run: str) -> list[dict[str, Any]]:
     """Entries of ``metrics.jsonl``, oldest first; none before the first step.
 
-    Fields: ``step`` (done, from 1), ``loss`` (mean squared error of hidden live voxels, normalised amplitudes),
-    ``survey_error`` (the same for each survey in the batch, without patch normalisation; where it is finite),
-    ``learning_rate``, ``gradient_norm`` (before clipping), ``seconds`` (of the step), ``voxels_per_second`` (of
-    whole crops, all processes), ``data_wait_share`` (of the step, mean over processes), ``skipped`` (batches so far
-    whose gradients were not finite), ``time`` (seconds since the epoch).
+    Fields, of all processes together: ``step`` (done, from 1), ``loss`` (mean squared error of hidden live voxels,
+    normalised amplitudes), ``survey_error`` (the same for each survey in the batch, without patch normalisation; where
+    it is finite), ``learning_rate``, ``gradient_norm`` (before clipping), ``seconds`` (of the step),
+    ``voxels_per_second`` and ``tokens_per_second`` (of whole crops), ``mfu`` (share of the operations that the devices
+    reach in a large matrix product, forward and backward counted once), ``data_wait_share`` (of the step, mean over
+    processes), ``communication_share`` (the same for waits at hops, all-to-alls and reduces, and so for slower
+    processes; what DeepSpeed and FSDP2 reduce by themselves is not in it), ``peak_memory`` (bytes of the fullest
+    process: tensors on CUDA, else the most that it ever held), ``skipped`` (batches so far whose gradients were not
+    finite), ``time`` (seconds since the epoch). A skipped step has ``skipped_samples``, the ids of those whose
+    loss was not finite, or of all; what is not finite itself is left out, so it may have no ``loss``.
     """
     try:
         stored = lake.read(f"{run_folder(run)}/metrics.jsonl")
     except FileNotFoundError:
         return []
     return [json.loads(line) for line in stored.splitlines()]
+
+
+def describe(entry: Mapping[str, Any]) -> str:
+    """What people want to see of a step while it trains, in one line."""
+    outcome = f"loss {entry['loss']:.4f}" if "loss" in entry else "no finite loss"
+    if "skipped_samples" in entry:
+        outcome += " (skipped)"
+    return (
+        f"{outcome}, {entry['voxels_per_second'] / 1e6:.2f} Mvoxel/s, {entry['mfu']:.0%} MFU, "
+        f"{entry['data_wait_share']:.1%} waiting for data, {entry['communication_share']:.1%} for other processes"
+    )

@@ -11,7 +11,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from ingestion.lake import Lake
 from seismic_model.config import RunConfig
-from seismic_model.training.metrics import MetricsLog
+from seismic_model.training.metrics import MetricsLog, describe
 from seismic_model.training.tracking import Tracker
 
 _PRINT_SECONDS = 10.0  # where there is no terminal to redraw a line on
@@ -52,10 +52,7 @@ class Reporter:
         """Report one step."""
         self._log.append(entry)
         self._tracker.log(entry)
-        figures = (
-            f"loss {entry['loss']:.4f}, {entry['voxels_per_second'] / 1e6:.2f} Mvoxel/s, "
-            f"{entry['data_wait_share']:.1%} waiting for data"
-        )
+        figures = describe(entry)
         self._bar.update(self._task, completed=entry["step"], figures=figures)
         if not self._console.is_terminal and (time.monotonic() >= self._print_due or entry["step"] == self._steps):
             self._console.print(f"step {entry['step']} of {self._steps}: {figures}", highlight=False)

@@ -9,6 +9,7 @@ import logging
 import os
 import queue
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +20,9 @@ if TYPE_CHECKING:
 
 EXPERIMENT = "seismic-vit-mae"
 RUN_TAG, LAKE_TAG = "sfm.run", "sfm.lake"  # by these a resumed run, or the registry, finds the MLflow run
-_BATCH = 200  # entries in one call
+_BATCH = 200  # entries at a time
+_CALL = 1000  # metrics in one call, MLflow's limit
+_NO_FIGURES = ("step", "time", "survey_error", "skipped_samples")
 _CLOSE_SECONDS = 20.0  # less than torchrun leaves after SIGTERM
 
 logger = logging.getLogger(__name__)
@@ -112,12 +115,17 @@ def _create_experiment(client: MlflowClient) -> str:
 def _send(client: MlflowClient, run_id: str, entries: list[dict[str, Any]]) -> None:
     from mlflow.entities import Metric
 
-    client.log_batch(
-        run_id,
-        metrics=[
-            Metric(name, float(value), int(entry["time"] * 1000), entry["step"])
-            for entry in entries
-            for name, value in entry.items()
-            if name not in ("step", "time", "survey_error")
-        ],
-    )
+    metrics = [
+        Metric(name, float(value), int(entry["time"] * 1000), entry["step"])
+        for entry in entries
+        for name, value in _figures(entry)
+    ]
+    for first in range(0, len(metrics), _CALL):
+        client.log_batch(run_id, metrics=metrics[first : first + _CALL])
+
+
+def _figures(entry: dict[str, Any]) -> Iterator[tuple[str, float]]:
+    """Name and value of each figure of a step, one for each survey as well; sample ids are only in metrics.jsonl."""
+    for survey, error in entry["survey_error"].items():
+        yield f"survey_error/{survey}", error
+    yield from ((name, value) for name, value in entry.items() if name not in _NO_FIGURES)

@@ -21,7 +21,8 @@ def config(tmp_path: Path) -> RunConfig:
 
 
 def entry(step: int) -> dict[str, object]:
-    return {"step": step, "time": time.time(), "loss": 1 / step, "survey_error": {"north": 0.5}, "skipped": 0}
+    figures = {"step": step, "time": time.time(), "survey_error": {"north": 0.5}, "skipped": 0}
+    return figures | ({"skipped_samples": [1, 2]} if step == 2 else {"loss": 1 / step})
 
 
 def track(config: RunConfig, steps: range, status: str) -> None:
@@ -46,7 +47,8 @@ def test_a_resumed_run_goes_on_in_the_same_mlflow_run(
     assert run.info.status == "FINISHED"
     assert run.data.params["learning_rate"] == "0.003"
     history = client.get_metric_history(first, "loss")
-    assert [(each.step, each.value) for each in history] == [(step, 1 / step) for step in range(1, 451)]
+    assert [(each.step, each.value) for each in history] == [(step, 1 / step) for step in range(1, 451) if step != 2]
+    assert [each.value for each in client.get_metric_history(first, "survey_error/north")] == 450 * [0.5]
 
     elsewhere = config.model_copy(update={"lake": "s3://another"})
     assert find_run(client, elsewhere) is None

@@ -96,7 +96,11 @@ def test_the_figures_of_a_step_say_what_they_should(lake: Lake) -> None:
         assert low <= entry["loss"] * (1 + 1e-6)
         assert high >= entry["loss"] * (1 - 1e-6)
         assert entry["voxels_per_second"] * entry["seconds"] == pytest.approx(4 * 8 * 8 * 16)
+        assert entry["tokens_per_second"] * entry["seconds"] == pytest.approx(4 * 2 * 2 * 4)
         assert 0 <= entry["data_wait_share"] <= 1
+        assert 0 < entry["communication_share"] < 1
+        assert 0 < entry["mfu"] < 1
+        assert 1e8 < entry["peak_memory"] < 1e11
         assert entry["gradient_norm"] > 0
 
 
@@ -131,13 +135,25 @@ def test_a_batch_without_finite_gradients_changes_nothing_and_is_named(
     with caplog.at_level(logging.WARNING):
         run(config)
     assert "step 3 had a gradient norm of nan and was skipped" in caplog.text
-    assert "samples [8, 9, 10, 11]" in caplog.text
+    assert "look at samples 8, 9, 10, 11" in caplog.text
     saved = checkpoint.committed(lake, config.run)
     assert [manifest.applied_steps for manifest in saved] == [1, 2, 2, 3, 4]
     assert saved[1].weights_sha256 == saved[2].weights_sha256 != saved[3].weights_sha256
     entries = read_metrics(lake, config.run)
-    assert [entry["step"] for entry in entries] == [1, 2, 4, 5]
-    assert [entry["skipped"] for entry in entries] == [0, 0, 1, 1]
+    assert [entry["step"] for entry in entries] == [1, 2, 3, 4, 5]
+    assert [entry["skipped"] for entry in entries] == [0, 0, 1, 1, 1]
+    assert [entry.get("skipped_samples") for entry in entries] == [None, None, [8, 9, 10, 11], None, None]
+    assert ["loss" in entry and "gradient_norm" in entry for entry in entries] == [True, True, False, True, True]
+
+
+def test_of_a_skipped_step_only_the_samples_of_the_bad_micro_batch_are_named(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = plan(lake, steps=2, accumulation=2)
+    batches = iter(range(4))
+    on_step(monkeypatch, lambda batch: poison(batch) if next(batches) == 3 else None)
+    run(config)
+    assert [entry.get("skipped_samples") for entry in read_metrics(lake, config.run)] == [None, [6, 7]]
 
 
 def test_a_resumed_run_remembers_its_bad_batches(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -153,7 +169,7 @@ def test_a_resumed_run_remembers_its_bad_batches(lake: Lake, monkeypatch: pytest
         on_step(context, disturb)
         assert run(config) == "stopped"
     assert run(config) == "finished"
-    assert [entry["skipped"] for entry in read_metrics(lake, config.run)] == [0] + 10 * [1]
+    assert [entry["skipped"] for entry in read_metrics(lake, config.run)] == [0] + 11 * [1]
 
 
 def test_too_many_bad_batches_stop_the_run(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
