@@ -61,9 +61,10 @@ def read_metrics(lake: Lake, run: str) -> list[dict[str, Any]]:
     Fields, of all processes together: ``step`` (done, from 1), ``loss`` (mean squared error of hidden live voxels,
     normalised amplitudes), ``survey_error`` (the same for each survey in the batch, without patch normalisation; where
     it is finite), ``learning_rate``, ``gradient_norm`` (before clipping), ``seconds`` (of the step),
-    ``voxels_per_second`` and ``tokens_per_second`` (of whole crops), ``mfu`` (share of the operations that the devices
-    reach in a large matrix product, forward and backward counted once), ``data_wait_share`` (of the step, mean over
-    processes), ``communication_share`` (the same for waits at hops, all-to-alls and reduces, and so for slower
+    ``voxels_per_second`` and ``tokens_per_second`` (of whole crops),
+    ``mfu`` (share of the devices' data-sheet rate, without one of what a large matrix product reaches; forward and
+    backward counted once), ``data_wait_share`` (of the step, mean over processes),
+    ``communication_share`` (the same for waits at hops, all-to-alls and reduces, and so for slower
     processes; what DeepSpeed and FSDP2 reduce by themselves is not in it), ``peak_memory`` (bytes of the fullest
     process: tensors on CUDA, else the most that it ever held), ``skipped`` (batches so far whose gradients were not
     finite), ``time`` (seconds since the epoch). A skipped step has ``skipped_samples``, the ids of those whose

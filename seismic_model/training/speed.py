@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import resource
 import sys
@@ -14,6 +15,7 @@ from seismic_model.config import RunConfig
 from seismic_model.parallel.mesh import Mesh
 from seismic_model.parallel.strategies import DTYPES
 from seismic_model.planner import flops_per_sample
+from seismic_model.planner.assumptions import AssumptionsError, read_machine
 
 _EDGE = {"cpu": 512, "cuda": 8192}  # of the matrices that are multiplied to see what a device reaches
 _TRIALS = 5
@@ -30,17 +32,24 @@ class StepSize:
 
     @classmethod
     def of(cls, config: RunConfig, mesh: Mesh) -> StepSize:
-        """Of a run on these processes, each multiplying matrices for a moment. Collective."""
+        """Of a run on these processes. Collective."""
         flops = flops_per_sample(config.model, config.window, config.keep_ratio, config.decode_share)
         voxels = config.batch * math.prod(config.window)
-        peak = torch.tensor(reached_flops(mesh.device, DTYPES[config.precision]), dtype=torch.float64)
+        peak = torch.tensor(peak_flops(mesh.device, config.precision), dtype=torch.float64)
         return cls(voxels, voxels // config.model.patch_voxels, config.batch * flops, float(mesh.total(peak)))
 
 
-def reached_flops(device: torch.device, dtype: torch.dtype) -> float:
-    """Operations a second of a large matrix product on ``device``, the best of a few."""
+def peak_flops(device: torch.device, precision: str) -> float:
+    """Operations a second that the data sheet of a GPU promises, where the planner's assumptions have it.
+
+    Of another device, what it reaches here in a large matrix product, the best of a few.
+    """
+    if device.type == "cuda":
+        for word in torch.cuda.get_device_name(device).lower().split():
+            with contextlib.suppress(AssumptionsError):
+                return read_machine(word).peak(precision)
     edge = _EDGE[device.type]
-    a_NN, b_NN = (torch.ones(edge, edge, dtype=dtype, device=device) for _ in range(2))
+    a_NN, b_NN = (torch.ones(edge, edge, dtype=DTYPES[precision], device=device) for _ in range(2))
     return max(2 * edge**3 / _seconds_of_product(a_NN, b_NN) for _ in range(_TRIALS))
 
 
