@@ -17,6 +17,7 @@ from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 from torch.distributed.tensor import DTensor
 
 from seismic_model.config import RunConfig
+from seismic_model.model.vit import Block
 from seismic_model.parallel.mesh import Mesh, MeshError
 from seismic_model.parallel.strategies.base import DTYPES
 from seismic_model.parallel.strategies.local import LocalAdamW
@@ -34,10 +35,8 @@ class FullyShard(LocalAdamW):
         policy = MixedPrecisionPolicy(DTYPES[config.precision], accurate, cast_forward_inputs=False)
         shard = partial(fully_shard, mesh=device_mesh if nodes > 1 else device_mesh["shard"], mp_policy=policy)
         model.to(accurate)
-        for stack in model.children():
-            if isinstance(stack, nn.ModuleList):
-                for block in stack:
-                    shard(block)
+        for block in [module for module in model.modules() if isinstance(module, Block)]:
+            shard(block)
         self._sharded = shard(model)
         self._sharded.set_force_sum_reduction_for_comms(True)  # gloo knows no mean
         self._parameters = {name: cast(DTensor, p) for name, p in model.named_parameters()}
