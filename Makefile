@@ -45,7 +45,7 @@ lint: setup
 	$(BIN)/lint-imports
 
 bench: setup
-	@for module in $(filter-out __init__ common memory,$(basename $(notdir $(wildcard benchmarks/*.py)))); do \
+	@for module in $(filter-out __init__ common crew memory,$(basename $(notdir $(wildcard benchmarks/*.py)))); do \
 		$(BIN)/python -m benchmarks.$$module || exit 1; done
 
 clean:

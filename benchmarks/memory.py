@@ -19,7 +19,7 @@ from dataclasses import dataclass
 os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # else the profiler tells when it starts and stops
 
 from torch import Tensor
-from torch.profiler import ProfilerActivity, profile
+from torch.autograd.profiler import profile  # torch.profiler's would import the compiler, which takes seconds
 
 
 @dataclass
@@ -37,10 +37,10 @@ def peak_memory() -> Iterator[Memory]:
     Memory that was taken before the block and is given back in it is not subtracted.
     """
     memory = Memory()
-    with profile(activities=[ProfilerActivity.CPU], profile_memory=True, acc_events=True) as profiler:
+    with profile(profile_memory=True) as profiler:
         yield memory
-    assert profiler.profiler is not None
-    events = [e for e in profiler.profiler.kineto_results.events() if e.name() == "[memory]"]
+    assert profiler.kineto_results is not None
+    events = [e for e in profiler.kineto_results.events() if e.name() == "[memory]"]
     for event in sorted(events, key=lambda e: e.start_ns()):
         memory.left_bytes += event.nbytes()
         memory.peak_bytes = max(memory.peak_bytes, memory.left_bytes)

@@ -6,7 +6,7 @@ different tokens, and ranks may hold different numbers of either, or none. Each 
 computing that hides it. Sums are kept in float32 or better.
 
 At its worst moment (in backward) a rank holds 17 tensors of the size of its own queries: q, k, v, output, its gradient
-and that of q; two blocks of k and v; two of their gradients; and what the kernel just gave.
+and that of q; two blocks of k and v; two of their gradients; and what the kernel just gave (15 in a ring of two).
 """
 
 from __future__ import annotations
