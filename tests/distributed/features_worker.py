@@ -1,16 +1,10 @@
-"""The processes of ``test_features``: features of one window that they share, and gradients through them.
-
-usage: features_worker.py FOLDER
-"""
+"""What the processes of ``test_features`` do: features of one window that they share, and gradients through them."""
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
-
+import numpy as np
 import torch
-from equality_worker import launch
-from safetensors.torch import save_file
+from numpy.typing import NDArray
 from torch import Tensor
 
 from seismic_model.config import ModelConfig
@@ -19,10 +13,9 @@ from seismic_model.model.mae import MaskedAutoencoder
 from seismic_model.model.masking import Masking, Shard, TokenLayout
 from seismic_model.model.vit import Attention
 from seismic_model.parallel.attention import attention_over
-from seismic_model.parallel.mesh import Mesh
+from seismic_model.parallel.mesh import arrange
 
 LAYOUT = TokenLayout((10, 6, 16), (2, 2, 4))  # 60 tokens
-SIZES = [2, 3]  # processes
 
 
 def encoder() -> Encoder:
@@ -58,11 +51,8 @@ def features(net: Encoder, rank: int, cp: int, attention: Attention) -> dict[str
     return {"features": found.detach(), "gradient": net.patch_embed.weight.grad}
 
 
-def share(mesh: Mesh, out: Path) -> None:
+def share(processes: int) -> dict[str, NDArray[np.float64]]:
+    """What this process finds of a window that all share."""
+    mesh = arrange(processes, 1, torch.device("cpu"))
     found = features(encoder(), mesh.cp_rank, mesh.cp, attention_over(mesh))
-    save_file({name: each.contiguous() for name, each in found.items()}, out / f"{mesh.cp}-{mesh.cp_rank}.safetensors")
-
-
-if __name__ == "__main__":
-    for processes in SIZES:
-        launch(processes, processes, share, Path(sys.argv[1]))
+    return {name: each.numpy() for name, each in found.items()}

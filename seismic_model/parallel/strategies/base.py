@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -180,25 +180,6 @@ class Strategy(ABC):
             self._peers, _ = dist.new_subgroups_by_enumeration(places)  # type: ignore[no-untyped-call]
         else:
             self._peers = dist.group.WORLD
-
-    # until checkpoints go by gather and scatter
-    def states(self) -> Iterator[tuple[str, ParameterState]]:
-        """Name and state of each parameter, in the same order everywhere. Collective at each item."""
-        for name in self.shapes:
-            states = [self.gather(name, owner) for owner in range(self.mesh.world)]
-            state = states[self.mesh.rank]
-            assert state is not None
-            yield name, state
-
-    def load(self, states: Mapping[str, ParameterState], applied_steps: int) -> None:
-        """Set all weights and moments. Raises ``KeyError`` for a missing name, ``ValueError`` for a wrong shape."""
-        for name, expected in self.shapes.items():
-            if name not in states:
-                raise KeyError(f"the checkpoint has no parameter {name!r}; was it written by another model?")
-            if (found := tuple(states[name].weight.shape)) != tuple(expected):
-                raise ValueError(f"{name!r} has shape {found} in the checkpoint; the model expects {tuple(expected)}")
-            self.scatter(name, 0, states[name] if self.mesh.rank == 0 else None)
-        self.finish_load(applied_steps)
 
     @abstractmethod
     def _backward(self, loss: Tensor, last: bool) -> None: ...
