@@ -32,9 +32,9 @@ class FullyShard(LocalAdamW):
         super().__init__(model, config, mesh, replica=mesh.world // nodes)
         accurate = torch.promote_types(DTYPES[config.precision], torch.float32)
         device_mesh = init_device_mesh(mesh.device.type, (nodes, self.replica), mesh_dim_names=("replicate", "shard"))
-        # angles and statistics are accurate on purpose: the model itself casts what is to be cast
         # the prediction is a view, which nobody changes in place
         warnings.filterwarnings("ignore", r".*returned a view tensor", module=r"torch\.distributed\.fsdp")
+        # angles and statistics are accurate on purpose: the model itself casts what is to be cast
         policy = MixedPrecisionPolicy(DTYPES[config.precision], accurate, cast_forward_inputs=False)
         shard = partial(fully_shard, mesh=device_mesh if nodes > 1 else device_mesh["shard"], mp_policy=policy)
         model.to(accurate)
