@@ -28,7 +28,7 @@ def test_a_rank_holds_what_can_be_counted_by_hand(measured: Measured) -> None:
     assert held["one process", 1] >= 8  # q, k, v, output and the gradients of all
     # the last block of two is not passed on; the rest is scratch space
     assert 15 <= 2 * held["ring", 2] <= 17 <= 8 * held["ring", 8] <= 20
-    assert held["heads", 8] < held["ring", 8] < held["all-gather", 8] < held["one process", 1]
+    assert max(held["heads", 8], held["ring", 8]) < held["all-gather", 8] < held["one process", 1]
 
 
 def test_goals_and_table_are_of_these_rows(measured: Measured) -> None:
