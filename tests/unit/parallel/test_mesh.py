@@ -65,6 +65,9 @@ def test_a_ring_of_one_is_plain_attention(alone: None) -> None:
     with open_mesh(1) as mesh:
         out = ring_attention(q, k[:, :, :5], v[:, :, :5], (5,), mesh.ring_group, mesh.waiting)
         torch.testing.assert_close(out, F.scaled_dot_product_attention(q, k[:, :, :5], v[:, :, :5]))
+        strided = q.transpose(2, 3).contiguous().transpose(2, 3)  # kernels take a last axis of stride 1 for granted
+        out = ring_attention(strided, k, v, (7,), mesh.ring_group, mesh.waiting)
+        torch.testing.assert_close(out, F.scaled_dot_product_attention(q, k, v))
         with pytest.raises(ValueError, match="of 2 ranks; the group has 1"):
             ring_attention(q, k, v, (7, 7), mesh.ring_group, mesh.waiting)
         assert attention_over(mesh) is full_attention
