@@ -9,36 +9,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Generator
-from dataclasses import dataclass
-from datetime import UTC, datetime
-from pathlib import Path
 
 import pytest
+from proofs import Proof, write_line
 
-from benchmarks.common import machine, versions
-
-REPORT = Path(__file__).parents[2] / "docs" / "proofs.md"
-HEAD = """# Proofs
-
-Long checks that `make test` runs only a small seeded part of. `make proof` runs them all and writes this table;
-a proof that is run alone renews its own line.
-
-| proof | cases | worst figure | seconds | when and where |
-|---|---|---|---|---|
-"""
-RECORDED: pytest.StashKey[Proof] = pytest.StashKey()
-
-
-@dataclass
-class Proof:
-    """What one proof has to say for itself."""
-
-    cases: int = 0
-    worst: str = "none recorded"
-
-    def record(self, cases: int, worst: str) -> None:
-        """How many cases were tried, and the worst figure among them with its unit and bound."""
-        self.cases, self.worst = cases, worst
+RECORDED = pytest.StashKey[Proof]()
 
 
 @pytest.fixture
@@ -51,25 +26,10 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, None, None]:
     began, outcome = time.monotonic(), "**FAILED**"
     try:
         yield
-        outcome = ""
+        outcome = None
     except pytest.skip.Exception:
         outcome = "not run here"
         raise
     finally:
-        proof = item.stash.get(RECORDED, Proof())
-        said = outcome or proof.worst
         name = item.name.removeprefix("test_").replace("_", " ")
-        write_line(name, f"{proof.cases} | {said} | {time.monotonic() - began:.0f} | {where()}")
-
-
-def write_line(name: str, line: str) -> None:
-    """Put one proof's line into the report, in place of its old one."""
-    known = REPORT.read_text().removeprefix(HEAD).splitlines() if REPORT.exists() else []
-    lines = {each.split(" | ")[0].removeprefix("| "): each for each in known} | {name: f"| {name} | {line} |"}
-    REPORT.write_text(HEAD + "".join(f"{lines[each]}\n" for each in sorted(lines)))
-
-
-def where() -> str:
-    used = {name: version for name, version in versions().items() if name in ("python", "torch", "deepspeed")}
-    named = ", ".join(" ".join(each) for each in used.items())
-    return f"{datetime.now(UTC):%Y-%m-%d}, {machine()}; {named}"
+        write_line(name, item.stash.get(RECORDED, Proof()), outcome, time.monotonic() - began)
