@@ -79,6 +79,7 @@ def training(config: RunConfig, world: int, log: Path, death: Death | None = Non
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         address = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free.getsockname()[1]), "WORLD_SIZE": str(world)}
+    address["LOCAL_WORLD_SIZE"] = "1" if world % 2 else "2"  # as if there were several nodes
     shared = {name: value for name, value in os.environ.items() if name.startswith(("AWS_", "OMP_"))} | address
     ranks = [
         _CONTEXT.Process(target=_rank, args=(config, shared | {"RANK": str(rank), "LOCAL_RANK": str(rank)}, log, death))

@@ -31,8 +31,9 @@ def lake(tmp_path: Path) -> Lake:
     return Lake(str(tmp_path))
 
 
-def test_what_is_saved_comes_back_to_the_last_bit(lake: Lake, mesh: Mesh) -> None:
-    config = plan(lake)
+@pytest.mark.parametrize("ema_decay", [None, 0.9])
+def test_what_is_saved_comes_back_to_the_last_bit(lake: Lake, mesh: Mesh, ema_decay: float | None) -> None:
+    config = plan(lake, ema_decay=ema_decay)
     saved, loaded = build(config, mesh, seed=5), build(config, mesh, seed=6)
     save(lake, config, saved, step=7)
     assert restore(lake, config, loaded) == 7
@@ -44,6 +45,24 @@ def test_what_is_saved_comes_back_to_the_last_bit(lake: Lake, mesh: Mesh) -> Non
     weights = checkpoint.load_weights(lake, config.run, 7)
     assert weights_digest(weights) == manifest.weights_sha256
     MaskedAutoencoder(config.model).load_state_dict(weights)
+
+
+def test_averaged_weights_are_the_product_and_what_a_later_run_starts_from(lake: Lake, mesh: Mesh) -> None:
+    config = plan(lake, "averaging", ema_decay=0.9)
+    strategy = build(config, mesh, seed=1)
+    save(lake, config, strategy, step=1)
+    weights = checkpoint.load_weights(lake, "averaging", 1)
+    digest = checkpoint.committed_at(lake, "averaging", 1).weights_sha256
+    assert weights_digest(weights) == digest
+    for name, state in states(strategy).items():
+        assert torch.equal(weights[name], state["ema"])
+    init = {"origin": "weights", "run": "averaging", "step": 1, "weights_sha256": digest}
+    for run, ema_decay in (("plain", None), ("averaging-on", 0.9)):
+        config = plan(lake, run, init=init, ema_decay=ema_decay)
+        child = build(config, mesh, seed=2)
+        assert restore(lake, config, child) == 0
+        for name, state in states(child).items():
+            assert all(torch.equal(state[part], weights[name]) for part in ("weight", "ema") if part in state)
 
 
 def test_only_the_newest_are_kept_and_remains_of_killed_saves_go(lake: Lake, mesh: Mesh) -> None:
