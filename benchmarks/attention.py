@@ -45,7 +45,7 @@ from seismic_model.parallel.mesh import Mesh, arrange
 CORES = 2
 RANKS = 8  # of the crew; layouts of fewer leave the others idle
 HEADS, WIDTH = 8, 32  # of a head
-TOKENS, TIMED_TOKENS, ROUNDS = 32768, 16384, 3
+TOKENS, TIMED_TOKENS, ROUNDS = 32768, 8192, 5
 ALL_GATHER = "all-gather"
 
 
