@@ -109,10 +109,11 @@ class MaskedAutoencoder(nn.Module):
     @torch.no_grad()
     def _initialise(self, seed: int) -> None:
         generator = torch.Generator().manual_seed(seed)
-        for module in self.modules():
-            if isinstance(module, nn.Linear):
-                nn.init.xavier_uniform_(module.weight, generator=generator)
-                nn.init.zeros_(module.bias)
+        for name, parameter in self.named_parameters():
+            if name.endswith("weight") and parameter.ndim == 2:
+                nn.init.xavier_uniform_(parameter, generator=generator)
+            elif name.endswith("bias"):
+                nn.init.zeros_(parameter)
         nn.init.normal_(self.decoder.mask_token, std=0.02, generator=generator)
         if self.encoder.registers is not None:
             nn.init.normal_(self.encoder.registers, std=0.02, generator=generator)

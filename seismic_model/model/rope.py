@@ -11,15 +11,15 @@ from torch import Tensor
 
 BASE = 100.0  # wavelengths from 2π to almost 2π · BASE patches, for axes of tens of patches
 
-Rotation = tuple[Tensor, Tensor]
-"""Cosine and sine (B, 1, N, D / 2) of the angles of some tokens, for all heads."""
 
+def rotation(positions_BN3: Tensor, head_width: int, dtype: torch.dtype) -> Tensor:
+    """What turns the pairs of tokens at coordinates (B, N, 3), in patches: complex (B, N, D / 2) of length 1.
 
-def rotation(positions_BN3: Tensor, head_width: int, dtype: torch.dtype) -> Rotation:
-    """Of tokens at coordinates (B, N, 3), in patches; taken in float64, given in ``dtype`` or float32 if better."""
-    angles_B1ND = rotary_angles(positions_BN3, head_width).unsqueeze(1)
+    Angles are taken in float64; the numbers have the precision of ``dtype``, or of float32 if that is better.
+    """
+    angles_BND = rotary_angles(positions_BN3, head_width)
     accurate = torch.promote_types(dtype, torch.float32)
-    return angles_B1ND.cos().to(accurate), angles_B1ND.sin().to(accurate)
+    return torch.complex(angles_BND.cos().to(accurate), angles_BND.sin().to(accurate))
 
 
 def rotary_angles(positions_BN3: Tensor, head_width: int) -> Tensor:
@@ -31,11 +31,9 @@ def rotary_angles(positions_BN3: Tensor, head_width: int) -> Tensor:
     return torch.cat(per_axis, dim=-1)
 
 
-def rotate(x_BHND: Tensor, by: Rotation) -> Tensor:
-    """Turn the pairs (d, d + D/2) of each head, in the rotation's precision; the type of ``x`` stays."""
-    cos, sin = by
-    a, b = x_BHND.to(cos.dtype).chunk(2, dim=-1)
-    return torch.cat((a * cos - b * sin, a * sin + b * cos), dim=-1).to(x_BHND.dtype)
+def pairs(x: Tensor) -> Tensor:
+    """The pairs (2d, 2d + 1) of (..., D) as complex numbers (..., D / 2), in the same memory."""
+    return torch.view_as_complex(x.view(*x.shape[:-1], x.shape[-1] // 2, 2))
 
 
 def _pairs_per_axis(head_width: int) -> list[int]:

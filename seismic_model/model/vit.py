@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from seismic_model.config import Checkpointing
-from seismic_model.model.rope import Rotation, rotate
+from seismic_model.model.layers import Mlp, Projection
 
 Lengths = tuple[int, ...]
 """Tokens of every rank that shares a crop."""
@@ -37,59 +37,25 @@ def full_attention(q_BHND: Tensor, k_BHMD: Tensor, v_BHMD: Tensor, q_lengths: Le
 class Place:
     """Where a rank's tokens are, and how many tokens every rank holds."""
 
-    rotation: Rotation
+    rotation_BND: Tensor  # see ``rope.rotation``
     lengths: Lengths
 
 
-class SelfAttention(nn.Module):
-    """Multi-head attention with RMS-normalised queries and keys (Dehghani et al. 2023) and rotary positions."""
-
-    def __init__(self, width: int, heads: int) -> None:
-        super().__init__()
-        self.heads = heads
-        self.qkv = nn.Linear(width, 3 * width)
-        self.query_norm = nn.RMSNorm(width // heads, eps=1e-6)
-        self.key_norm = nn.RMSNorm(width // heads, eps=1e-6)
-        self.out = nn.Linear(width, width)
-
-    def project(self, x_BNW: Tensor, at: Place) -> tuple[Tensor, Tensor, Tensor]:
-        """Queries, keys and values (B, H, N, D) of own tokens."""
-        q, k, v = _heads(self.qkv(x_BNW), 3, self.heads)
-        return rotate(self.query_norm(q), at.rotation), rotate(self.key_norm(k), at.rotation), v
-
-
-class CrossAttention(nn.Module):
-    """The same, from own tokens to those of a memory (Fu et al. 2024, CrossMAE)."""
-
-    def __init__(self, width: int, heads: int) -> None:
-        super().__init__()
-        self.heads = heads
-        self.query = nn.Linear(width, width)
-        self.key_value = nn.Linear(width, 2 * width)
-        self.query_norm = nn.RMSNorm(width // heads, eps=1e-6)
-        self.key_norm = nn.RMSNorm(width // heads, eps=1e-6)
-        self.out = nn.Linear(width, width)
-
-    def project(self, x_BNW: Tensor, at: Place, memory_BMW: Tensor, memory_at: Place) -> tuple[Tensor, Tensor, Tensor]:
-        """Queries (B, H, N, D) of own tokens, keys and values (B, H, M, D) of the memory's own part."""
-        (q,) = _heads(self.query(x_BNW), 1, self.heads)
-        k, v = _heads(self.key_value(memory_BMW), 2, self.heads)
-        return rotate(self.query_norm(q), at.rotation), rotate(self.key_norm(k), memory_at.rotation), v
-
-
 class Block(nn.Module):
-    """Pre-norm transformer block; the MLP is four times as wide. With ``cross`` it attends to a memory only.
+    """Pre-norm transformer block; the MLP is four times as wide.
 
-    All communication is in the attention callable: what comes before and after it looks at own tokens only.
+    Queries and keys are RMS-normalised (Dehghani et al. 2023) and turned by their positions. With ``cross`` the block
+    attends to a memory only (Fu et al. 2024, CrossMAE). All communication is in the attention callable: what comes
+    before and after it looks at own tokens only.
     """
 
     def __init__(self, width: int, heads: int, *, cross: bool = False) -> None:
         super().__init__()
         self.checkpointing: Checkpointing = "none"
-        self.attention_norm = nn.LayerNorm(width, eps=1e-6)
-        self.attention = CrossAttention(width, heads) if cross else SelfAttention(width, heads)
-        self.mlp_norm = nn.LayerNorm(width, eps=1e-6)
-        self.mlp = nn.Sequential(nn.Linear(width, 4 * width), nn.GELU(), nn.Linear(4 * width, width))
+        self.project = Projection(width, heads, turned=1 if cross else 2, plain=0 if cross else 1)
+        self.project_memory = Projection(width, heads, turned=1, plain=1, normed=False) if cross else None
+        self.out = nn.Linear(width, width)
+        self.mlp = Mlp(width)
 
     def forward(self, x_BNW: Tensor, at: Place, attention: Attention, *memory: Any) -> Tensor:
         """(B, N, W) → (B, N, W); ``memory`` is none, or (B, M, W) and its ``Place`` in a cross block."""
@@ -104,18 +70,15 @@ class Block(nn.Module):
         mixed_BHND = attention(q_BHND, k_BHMD, v_BHMD, at.lengths, kv_lengths)
         return part(self._after, x_BNW, mixed_BHND)  # type: ignore[no-any-return]
 
-    def _before(self, x_BNW: Tensor, at: Place, *memory: Any) -> tuple[Tensor, Tensor, Tensor]:
-        return self.attention.project(self.attention_norm(x_BNW), at, *memory)
+    def _before(self, x_BNW: Tensor, at: Place, *memory: Any) -> tuple[Tensor, ...]:
+        parts: tuple[Tensor, ...] = self.project(x_BNW, at.rotation_BND)
+        if self.project_memory is not None:
+            memory_BMW, memory_at = memory
+            parts += self.project_memory(memory_BMW, memory_at.rotation_BND)
+        return parts
 
     def _after(self, x_BNW: Tensor, mixed_BHND: Tensor) -> Tensor:
-        x_BNW = x_BNW + self.attention.out(mixed_BHND.transpose(1, 2).flatten(2))
-        return x_BNW + self.mlp(self.mlp_norm(x_BNW))  # type: ignore[no-any-return]
-
-
-def _heads(projected_BNW: Tensor, parts: int, heads: int) -> tuple[Tensor, ...]:
-    """(B, N, parts · H · D) → one (B, H, N, D) for each part."""
-    split = projected_BNW.reshape(*projected_BNW.shape[:2], parts, heads, projected_BNW.shape[2] // (parts * heads))
-    return split.permute(2, 0, 3, 1, 4).unbind(0)
+        return self.mlp(x_BNW + self.out(mixed_BHND.transpose(1, 2).flatten(2)))  # type: ignore[no-any-return]
 
 
 def _recomputed(function: Callable[..., Any], *arguments: Any) -> Any:

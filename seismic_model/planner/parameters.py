@@ -21,10 +21,10 @@ def parameters_of(model: ModelConfig) -> dict[str, int]:
 
 
 def block_parameters(width: int, heads: int) -> int:
-    """Of one transformer block: four projections, two head norms, the MLP, two layer norms."""
+    """Of one transformer block: four projections, two gains a head, the MLP, two layer norms."""
     projections = 4 * _linear(width, width)
     mlp = _linear(width, MLP_RATIO * width) + _linear(MLP_RATIO * width, width)
-    return projections + 2 * (width // heads) + mlp + 2 * _layer_norm(width)
+    return projections + 2 * heads + mlp + 2 * _layer_norm(width)
 
 
 def _linear(inputs: int, outputs: int) -> int:

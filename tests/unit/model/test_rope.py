@@ -8,15 +8,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from seismic_model.model.rope import rotary_angles, rotate, rotation
+from seismic_model.model.rope import pairs, rotary_angles, rotation
 
 coordinates = st.tuples(*[st.integers(0, 127)] * 3)
 
 
+def turned(x: Tensor, at: tuple[int, ...]) -> Tensor:
+    return torch.view_as_real(pairs(x) * rotation(torch.tensor([[at]]), x.shape[-1], x.dtype)[:, :, None])
+
+
 def score(query: Tensor, key: Tensor, at: tuple[int, ...], of: tuple[int, ...]) -> float:
-    width = query.shape[-1]
-    turned = [rotate(t, rotation(torch.tensor([[p]]), width, t.dtype)) for t, p in ((query, at), (key, of))]
-    return float((turned[0] * turned[1]).sum())
+    return float((turned(query, at) * turned(key, of)).sum())
 
 
 def vectors(width: int) -> tuple[Tensor, Tensor]:
@@ -48,9 +50,7 @@ def test_rotation_keeps_length_and_uses_every_pair(half: int, at: tuple[int, ...
     query, _ = vectors(2 * half)
     angles = rotary_angles(torch.tensor([[at]]), 2 * half)
     assert angles.shape == (1, 1, half)
-    assert float(rotate(query, rotation(torch.tensor([[at]]), 2 * half, query.dtype)).norm()) == pytest.approx(
-        float(query.norm())
-    )
+    assert float(turned(query, at).norm()) == pytest.approx(float(query.norm()))
 
 
 @pytest.mark.parametrize("width", [4, 7])
