@@ -45,6 +45,7 @@ lint: setup
 	$(BIN)/lint-imports
 
 bench: setup
+	$(BIN)/pip install --quiet --disable-pip-version-check $(PIP_ARGS) -c constraints.txt -e '.[bench]'
 	@for module in $(filter-out __init__ common crew memory,$(basename $(notdir $(wildcard benchmarks/*.py)))); do \
 		$(BIN)/python -m benchmarks.$$module || exit 1; done
 

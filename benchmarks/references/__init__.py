@@ -1,0 +1,1 @@
+"""What the model's step is compared with."""
