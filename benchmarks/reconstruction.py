@@ -64,9 +64,9 @@ def measure(seeds: Sequence[int], training_steps: int | None = None) -> Measured
     try:
         with tempfile.TemporaryDirectory(prefix="reconstruction-") as scratch, serve(Path(scratch) / "s3"):
             lake = Lake(f"s3://{BUCKET}/reconstruction")
-            asked = _request(lake, training_steps)
-            _take_in_surveys(lake, asked, Path(scratch))
-            dataset = _freeze(asked)
+            asked = request_of(lake, training_steps)
+            take_in_surveys(asked, Path(scratch))
+            dataset = freeze_surveys(asked)
             launcher = LocalLauncher(Path(scratch) / "jobs")
             rows = [row for seed in seeds for row in _measure_seed(asked, seed, dataset, launcher)]
     except (LakeError, SettingsError, TrainingFailedError, EvaluationError) as error:
@@ -74,7 +74,7 @@ def measure(seeds: Sequence[int], training_steps: int | None = None) -> Measured
     return Measured(rows, goals(rows))
 
 
-def _request(lake: Lake, training_steps: int | None) -> Request:
+def request_of(lake: Lake, training_steps: int | None) -> Request:
     """The demo's first week, from new weights."""
     settings = yaml.safe_load((demo.FLOWS / "demo.yaml").read_text())
     settings["start_from"] = "scratch"
@@ -84,8 +84,9 @@ def _request(lake: Lake, training_steps: int | None) -> Request:
     return steps.request({"lake": lake.uri, **asked}, settings)
 
 
-def _take_in_surveys(lake: Lake, asked: Request, scratch: Path) -> None:
-    """The surveys of the demo's first week, published and passed by validation."""
+def take_in_surveys(asked: Request, scratch: Path) -> None:
+    """The surveys of the demo's first week, published and passed by validation. Raises ``CannotMeasureError``."""
+    lake = Lake(asked.lake)
     for basin in demo.new_basins(1):
         file = demo.make_file(basin, 1, scratch)
         lake.write(f"incoming/{file.name}", file)
@@ -98,7 +99,8 @@ def _take_in_surveys(lake: Lake, asked: Request, scratch: Path) -> None:
             raise CannotMeasureError(f"made survey {outcome.survey} is {outcome.status}, expected passed: {reasons}")
 
 
-def _freeze(asked: Request) -> str:
+def freeze_surveys(asked: Request) -> str:
+    """Key of the week's frozen data set. Raises ``CannotMeasureError``."""
     dataset, why_not = steps.freeze_week(asked)
     if dataset is None:
         raise CannotMeasureError(f"{why_not}; the split of flows/demo.yaml has to leave places to train on")
