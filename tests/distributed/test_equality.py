@@ -8,7 +8,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
+from equality_cases import cases
 from equality_worker import EXACT, ROUNDED, TOLERANCE, Case, Errors, Layout, equality
+from hypothesis import given, seed, settings
 
 from benchmarks.crew import Crew
 
@@ -46,3 +48,12 @@ def test_the_cases_cover_what_they_say() -> None:
     assert all(0 in s.lengths for s in shards["rank-without-tokens"])
     assert all(0 in s.visible_lengths and 0 not in s.lengths for s in shards["rank-without-visible-tokens"])
     assert all(0 in s.decoded_lengths for s in shards["rank-without-decoded-tokens"])
+
+
+@seed(0)
+@settings(max_examples=5, deadline=None, database=None)
+@given(case=cases())
+def test_it_holds_for_any_shape(crews: dict[int, Crew], case: Case) -> None:
+    for processes, layout in ((3, Layout(3)), (4, Layout(2))):
+        found = crews[processes].ask(equality, case, layout, ["fsdp2-float64", "zero3-float32"])[0]
+        assert {kind: e for kind, e in found.items() if not e.largest <= TOLERANCE[kind.split("-")[1]]} == {}
