@@ -47,6 +47,7 @@ class WeekResult:
     dataset: Dataset | None = None
     why_not: str = ""  # nothing was trained
     config: RunConfig | None = None
+    strategy_note: str = ""  # why this one, where the recipe left it open
     metrics: Sequence[Mapping[str, Any]] = ()
     candidate: Evaluation | None = None
     champion: Evaluation | None = None
@@ -74,6 +75,8 @@ def _lines(result: WeekResult) -> list[Line]:
         ("data set", _dataset_line(result.dataset) if result.dataset else "none"),
         ("trained", f"{result.config.steps} steps, run {result.config.run}" if result.config else result.why_not),
     ]
+    if result.config and result.strategy_note:
+        rows.append(("strategy", f"{result.config.strategy}: {result.strategy_note}"))
     if result.decision:
         rows += _decision_lines(result.decision, result.version)
     return [Line(name=name, value=value) for name, value in rows]

@@ -19,13 +19,15 @@ from flows.surveys import outcomes_of
 from flows.training import train as follow
 from flows.week import Outcome, Request, iso_week, outcome, outcome_key, run_name
 from ingestion.lake import Lake
-from seismic_model.config import MODEL_SIZES, Init, RunConfig, run_folder
+from seismic_model.comparison.table import measured_winner
+from seismic_model.config import MODEL_SIZES, Init, RunConfig, StrategyName, run_folder
 from seismic_model.data.dataset import Dataset, dataset_key, dataset_label, load_dataset
 from seismic_model.data.freeze import NothingTrainableError, freeze
 from seismic_model.evaluation.scores import Decision, Evaluation, evaluation_path
 from seismic_model.train import read_config
 from seismic_model.training.metrics import describe, read_metrics
 
+UNMEASURED: StrategyName = "zero2"  # for a recipe with `strategy: auto` where nothing was measured
 DEFAULT_SETTINGS = Path(__file__).with_name("weekly.yaml")
 
 
@@ -115,8 +117,12 @@ def plan(asked: Request, dataset: str, run: str) -> str:
         model=MODEL_SIZES[asked.size],
         seed=asked.seed,
         init=_init(asked, lake),
-        **recipe.model_dump(exclude={"processes"}),
+        **recipe.model_dump(exclude={"processes", "strategy"}),
     )
+    strategy = recipe.strategy
+    if strategy == "auto":
+        strategy = measured_winner(lake, config, recipe.processes) or UNMEASURED
+    config = config.model_copy(update={"strategy": strategy})
     lake.create(config.key, config.to_bytes())
     return lake.uri_of(config.key)
 
@@ -214,6 +220,7 @@ def week_result(asked: Request, dataset: str | None, why_not: str, trained: Trai
         outcomes,
         frozen,
         config=config,
+        strategy_note=strategy_note(asked, config, lake),
         metrics=read_metrics(lake, config.run),
         candidate=trained.scores.candidate,
         champion=trained.scores.champion,
@@ -221,6 +228,17 @@ def week_result(asked: Request, dataset: str | None, why_not: str, trained: Trai
         version=trained.version,
         pictures=trained.scores.pictures,
     )
+
+
+def strategy_note(asked: Request, config: RunConfig, lake: Lake) -> str:
+    """Why a recipe that leaves the strategy open got this one."""
+    recipe = asked.settings.recipe(asked.size)
+    if recipe.strategy != "auto":
+        return ""
+    if measured_winner(lake, config, recipe.processes) == config.strategy:
+        return "the fastest that was measured"
+    command = f"sfm strategies --config {lake.uri_of(config.key)} --processes …"
+    return f"none was measured for this model, window and {recipe.processes} processes; `{command}` on them does"
 
 
 def _run(config_uri: str) -> tuple[RunConfig, Lake, Dataset]:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from seismic_model.comparison.command import strategies
 from seismic_model.planner.command import plan
 
 if TYPE_CHECKING:
@@ -26,6 +27,7 @@ def main() -> None:
 
 
 main.add_command(plan)
+main.add_command(strategies)
 
 
 @main.group(context_settings=_SETTINGS)

@@ -1,0 +1,160 @@
+"""``sfm strategies``: train a few steps under each strategy, and say which is fastest here."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+import tempfile
+from datetime import UTC, datetime
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any, get_args
+
+import click
+
+from ingestion.lake import Lake, LakeError
+from seismic_model.comparison.table import Comparison, Found, Row
+from seismic_model.config import MODEL_SIZES, Checkpointing, RunConfig, StrategyName
+from seismic_model.train import ConfigError, read_config
+
+_STRATEGIES = get_args(StrategyName)
+_count = click.IntRange(min=1)
+
+
+@click.command(context_settings={"help_option_names": ["-h", "--help"]})
+@click.option("--config", "uri", metavar="URI", help="A run's config.json: its model, batch and data set.")
+@click.option("--size", type=click.Choice(list(MODEL_SIZES)), help="Without --config: a model, fed with noise.")
+@click.option("--window", metavar="IxXxZ", help="With --size: voxels of a crop, e.g. 640x640x1024.")
+@click.option("--batch", type=_count, help="With --size: crops in a step, over all processes and micro-batches.")
+@click.option("--accumulation", type=_count, help="With --size: micro-batches in a step.")
+@click.option("--cp", type=_count, help="With --size: processes that share a crop.")
+@click.option("--ulysses", type=_count, help="With --size: of these, how many share heads.")
+@click.option("--precision", type=click.Choice(["bfloat16", "float32"]), help="With --size.")
+@click.option("--decode-share", type=click.FloatRange(0, 1, min_open=True), help="With --size: of hidden tokens.")
+@click.option("--checkpointing", "activation_checkpointing", type=click.Choice(get_args(Checkpointing)))
+@click.option("--processes", required=True, type=_count, help="To start on this machine: its GPUs.")
+@click.option("--strategy", "chosen", multiple=True, type=click.Choice(_STRATEGIES), help="Some only. Default: all.")
+@click.option("--steps", type=_count, default=5, show_default=True, help="To time, twice each.")
+@click.option("--lake", metavar="URI", help="Where the table is kept. Default: the lake of --config.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
+@click.argument("torchrun", nargs=-1, type=click.UNPROCESSED)
+def strategies(
+    uri: str | None,
+    size: str | None,
+    processes: int,
+    chosen: tuple[StrategyName, ...],
+    steps: int,
+    lake: str | None,
+    as_json: bool,
+    torchrun: tuple[str, ...],
+    **given: Any,
+) -> None:
+    """Train a few steps under each strategy on the machines at hand: samples/s, tokens/s, peak memory, parts of a step.
+
+    \b
+    sfm strategies --config s3://LAKE/runs/RUN/config.json --processes 8
+    sfm strategies --size large --window 640x640x1024 --batch 16 --cp 8 --precision bfloat16 --processes 8
+
+    Several machines: the same command on each, with what torchrun needs to find the others after `--`:
+
+    \b
+    sfm strategies … --processes 8 -- --nnodes=16 --rdzv-backend=c10d --rdzv-endpoint=HEAD:29500
+
+    The table is kept on the lake, where a recipe with `strategy: auto` finds the fastest.
+
+    Exit status: 0 when any strategy ran, 1 when none did, 2 for options that make no sense.
+    """
+    try:
+        config = _config(uri, size, given)
+        into = Lake(lake or config.lake) if lake or uri else None
+    except (ConfigError, LakeError, ValueError) as error:
+        raise click.UsageError(str(error)) from error
+    found = []
+    with tempfile.TemporaryDirectory() as folder:
+        for name in chosen or _STRATEGIES:
+            click.echo(f"{name} …", err=True)
+            found.append(
+                _measure(
+                    config.model_copy(update={"strategy": name}), processes, steps, uri is None, torchrun, Path(folder)
+                )
+            )
+    here = [each for each in found if each is not None]
+    if not here:
+        click.echo("process 0 runs on another machine, which has the table")
+        return
+    comparison = Comparison(
+        config=config,
+        processes=max(each.processes for each in here),
+        device=max(each.device for each in here),
+        versions={name: version(name) for name in ("torch", "deepspeed")},
+        data="data set" if uri else "made crops",
+        steps=steps,
+        rows=[each.row for each in here],
+        created=datetime.now(UTC),
+    )
+    if into and comparison.winner:
+        into.write(comparison.key, comparison.to_bytes())
+    click.echo(comparison.to_bytes().decode() if as_json else _text(comparison, into))
+    if comparison.winner is None:
+        sys.exit(1)
+
+
+def _config(uri: str | None, size: str | None, given: dict[str, Any]) -> RunConfig:
+    """That of ``--config``, or one made of the other options. Raises ``ValueError`` for what makes no sense."""
+    asked = {name: value for name, value in given.items() if value is not None}
+    if uri is not None:
+        if size or asked:
+            raise ValueError("--config says all about the run; give it, or --size and what belongs to it")
+        return read_config(uri)
+    if size is None or not {"window", "batch"} <= asked.keys():
+        raise ValueError("give --config, or --size, --window and --batch")
+    window = str(asked.pop("window")).lower().split("x")
+    unused = {"lake": "", "run": "strategies", "dataset": "", "dataset_sha256": "0" * 64, "steps": 1}
+    return RunConfig.model_validate(unused | asked | {"model": MODEL_SIZES[size], "window": window})
+
+
+def _measure(
+    config: RunConfig, processes: int, steps: int, made: bool, torchrun: tuple[str, ...], folder: Path
+) -> Found | None:
+    """What one strategy came to; None where process 0 runs on another machine."""
+    told, out = folder / f"{config.strategy}.json", folder / f"{config.strategy}.found"
+    told.write_bytes(config.to_bytes())
+    meeting = (*torchrun, f"--rdzv-id=strategies-{config.strategy}") if torchrun else ("--standalone",)
+    command = [sys.executable, "-m", "torch.distributed.run", f"--nproc-per-node={processes}", *meeting]
+    command += ["-m", "seismic_model.comparison.measure", f"--config={told}", f"--steps={steps}", f"--out={out}"]
+    done = subprocess.run(
+        command + ["--made"] * made,
+        env={"OMP_NUM_THREADS": "1", **os.environ},  # what torchrun would choose, and say so each time
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    if out.exists():
+        return Found.model_validate_json(out.read_bytes())
+    if done.returncode == 0:
+        return None
+    return Found(processes=0, device="", row=Row(strategy=config.strategy, fault=_fault(done.stderr)))
+
+
+def _fault(log: str) -> str:
+    """The first error of a log, else its end."""
+    errors = [line for line in log.splitlines() if re.search(r"^(\[rank\d+\]: *)?[\w.]*(Error|Exception)\b", line)]
+    return (errors or log.strip().splitlines() or ["no log"])[0 if errors else -1][:300]
+
+
+def _text(comparison: Comparison, lake: Lake | None) -> str:
+    titles = ("strategy", "samples/s", "tokens/s", "peak GiB", "data", "forward", "backward", "reduce+step")
+    lines = [f"{titles[0]:10}" + "".join(f"{title:>13}" for title in titles[1:])]
+    for row in sorted(comparison.rows, key=lambda row: -row.samples_per_second):
+        if row.fault or row.seconds is None:
+            lines.append(f"{row.strategy:10} failed: {row.fault}")
+            continue
+        speed = f"{row.samples_per_second:13.3f}{row.tokens_per_second:13,.0f}{row.peak_memory / 2**30:13.2f}"
+        parts = "".join(f"{seconds:11.4f} s" for seconds in row.seconds.model_dump().values())
+        lines.append(f"{row.strategy:10}{speed}{parts}")
+    where = f"{comparison.processes} processes on {comparison.device}, {comparison.data}, {comparison.steps} steps"
+    kept = f"; kept as {lake.uri_of(comparison.key)}" if lake and comparison.winner else ""
+    lines.append(f"{where}; fastest: {comparison.winner}{kept}")
+    return "\n".join(lines)
