@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
+from equality import EXACT, ROUNDED, TOLERANCE, Case, Errors, Layout, equality
 from equality_cases import cases
-from equality_worker import EXACT, ROUNDED, TOLERANCE, Case, Errors, Layout, equality
 from hypothesis import given, seed, settings
 
 from benchmarks.crew import Crew

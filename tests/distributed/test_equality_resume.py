@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 import pytest
-from equality_worker import EXACT, ROUNDED, Case, Layout, State, walk
+from equality import EXACT, ROUNDED, Case, Layout, State, walk
 
 from benchmarks.crew import Crew
 

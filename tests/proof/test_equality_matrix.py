@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import sys
 from collections import defaultdict
 from itertools import product
-from pathlib import Path
 
-from conftest import Proof
-from hypothesis import given, seed, settings
-
-sys.path.append(str(Path(__file__).parents[1] / "distributed"))
+from equality import EXACT, ROUNDED, TOLERANCE, Case, Layout, equality
 from equality_cases import cases
-from equality_worker import EXACT, ROUNDED, TOLERANCE, Case, Layout, equality
+from hypothesis import given, seed, settings
+from proofs import Proof
 
 from benchmarks.crew import Crew
 

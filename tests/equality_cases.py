@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from equality_worker import Case
+from equality import Case
 from hypothesis import assume
 from hypothesis import strategies as st
 
