@@ -1,11 +1,12 @@
 """Training processes as torchrun starts them, but forked from one that has imported everything: a start takes no time.
 
-``Moment`` names where a process kills itself with SIGKILL; a test that wants other moments kills from outside.
+``Moment`` names where a process can kill itself with SIGKILL.
 """
 
 from __future__ import annotations
 
 import multiprocessing
+import multiprocessing.connection
 import os
 import random
 import signal
@@ -13,7 +14,7 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from multiprocessing.context import ForkServerProcess
@@ -21,14 +22,18 @@ from pathlib import Path
 from typing import Literal
 
 import torch
+from torch import Tensor
 
 from ingestion.lake import Lake
 from seismic_model import train
 from seismic_model.config import RunConfig
+from seismic_model.parallel.mesh import Mesh
 from seismic_model.parallel.strategies import import_deepspeed
 from seismic_model.training import loop as _  # noqa: F401 what training imports late
 
-Moment = Literal["before an upload", "in an upload", "before the manifest", "after the manifest", "in the clean-up"]
+Moment = Literal[
+    "any time", "before an upload", "in an upload", "before the manifest", "after the manifest", "in the clean-up"
+]
 
 _CONTEXT = multiprocessing.get_context("forkserver")
 _CONTEXT.set_forkserver_preload([__name__])
@@ -36,7 +41,7 @@ _CONTEXT.set_forkserver_preload([__name__])
 
 @dataclass(frozen=True)
 class Death:
-    """Of one process, the ``nth`` time it comes to a moment."""
+    """Of one process, the ``nth`` time it comes to a moment; "any time" is after so many sums over all processes."""
 
     rank: int
     moment: Moment
@@ -56,6 +61,10 @@ class Job:
         for rank in self.ranks:
             rank.join(max(0.0, deadline - time.monotonic()))
         return [rank.exitcode for rank in self.ranks]
+
+    def wait_for_one(self, seconds: float = 240) -> None:
+        """Until the first of them has ended."""
+        assert multiprocessing.connection.wait([rank.sentinel for rank in self.ranks], seconds), self.log.read_text()
 
     def running(self) -> bool:
         return all(rank.exitcode is None for rank in self.ranks)
@@ -123,14 +132,15 @@ def _arm(death: Death) -> None:
     def die() -> None:
         os.kill(os.getpid(), signal.SIGKILL)
 
-    write, create, delete = Lake.write, Lake.create, Lake.delete
+    write, create, delete, total = Lake.write, Lake.create, Lake.delete, Mesh.total
+    draw, before = random.Random(death.nth), time.monotonic()
 
     def dying_write(lake: Lake, key: str, data: object) -> None:
         if key.endswith(".safetensors"):
             if due("before an upload"):
                 die()
             if due("in an upload"):
-                threading.Timer(random.Random(death.nth).uniform(0, 0.02), die).start()
+                threading.Timer(draw.uniform(0, 0.02), die).start()
         write(lake, key, data)
 
     def dying_create(lake: Lake, key: str, data: bytes) -> bool:
@@ -147,9 +157,17 @@ def _arm(death: Death) -> None:
                 die()
             delete(lake, [key])
 
-    patched: dict[str, Callable[..., object]] = {"write": dying_write, "create": dying_create, "delete": dying_delete}
+    def dying_total(mesh: Mesh, value: Tensor) -> Tensor:
+        nonlocal before
+        if due("any time"):
+            threading.Timer(draw.uniform(0, time.monotonic() - before), die).start()
+        before = time.monotonic()
+        return total(mesh, value)
+
+    patched = {"write": dying_write, "create": dying_create, "delete": dying_delete}
     for name, method in patched.items():
         setattr(Lake, name, method)
+    Mesh.total = dying_total
 
 
 import_deepspeed(torch.device("cuda" if torch.cuda.is_available() else "cpu"))

@@ -41,7 +41,7 @@ from seismic_model.training.checkpoint import (
 )
 from seismic_model.training.retention import forget
 
-_PART_VALUES = 2**25  # 128 MiB of float32 weights, 256 MiB of their moments
+_PART_VALUES = 2**24  # 64 MiB of float32 weights, 128 MiB of their moments
 _DTYPES = {torch.float32: "F32", torch.float64: "F64"}  # safetensors' names
 
 logger = logging.getLogger(__name__)
