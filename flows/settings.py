@@ -31,6 +31,7 @@ class Recipe(Contract):
     strategy: StrategyName | Literal["auto"] = "zero2"  # auto: the fastest that `sfm strategies` measured for this
     precision: Literal["float32", "bfloat16"] = "float32"
     activation_checkpointing: Checkpointing = "none"
+    compile: bool = False
     ema_decay: float | None = None
     cp: int
     ulysses: int = 1

@@ -125,6 +125,7 @@ class RunConfig(Contract):
     cp: int = Field(default=1, gt=0)  # ranks that share one crop, ring x ulysses
     ulysses: int = Field(default=1, gt=0)  # of these, how many share heads; the rest are a ring
     activation_checkpointing: Checkpointing = "none"
+    compile: bool = False  # blocks by torch.compile, which takes a minute of each process at the first start
     ema_decay: float | None = Field(default=None, gt=0, lt=1)  # of a step; averages weights beside the trained ones
     init: Init = Init()
     checkpoint_every: int = Field(default=100, gt=0)  # steps
@@ -139,6 +140,8 @@ class RunConfig(Contract):
             raise ValueError(f"keep_ratio {self.keep_ratio} of {tokens} tokens hides none; there is nothing to learn")
         if self.precision == "float64" and self.strategy.startswith("zero"):
             raise ValueError("float64 needs strategy 'ddp' or 'fsdp2': DeepSpeed keeps float32 master weights")
+        if self.compile and self.strategy == "zero3":
+            raise ValueError("compile needs another strategy than 'zero3', which gathers weights inside the blocks")
         if self.cp % self.ulysses or any(h % self.ulysses for h in (self.model.heads, self.model.decoder_heads)):
             raise ValueError(
                 f"ulysses {self.ulysses} has to divide cp {self.cp} and the heads of encoder ({self.model.heads}) and "

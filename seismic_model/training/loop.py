@@ -21,6 +21,7 @@ from seismic_model.data.sampling import BatchPlan
 from seismic_model.data.sharing import SlabGroup
 from seismic_model.model.mae import MaskedAutoencoder
 from seismic_model.model.masking import Masking, Shard, TokenLayout
+from seismic_model.model.vit import compile_blocks
 from seismic_model.parallel import strategies
 from seismic_model.parallel.attention import attention_over
 from seismic_model.parallel.handover import hand_over
@@ -61,9 +62,10 @@ def train(config: RunConfig, lake: Lake, dataset: Dataset, mesh: Mesh) -> Litera
         logger.info("the checkpoint of run %s at step %d is its last", config.run, newest.step)
         return "finished"
     attention = attention_over(mesh)
-    strategy = strategies.build(
-        MaskedAutoencoder(config.model, config.seed, config.activation_checkpointing), config, mesh
-    )
+    model = MaskedAutoencoder(config.model, config.seed, config.activation_checkpointing)
+    if config.compile:
+        compile_blocks(model)
+    strategy = strategies.build(model, config, mesh)
     size = StepSize.of(config, mesh)
     with ExitStack() as stack:
         sigterm = stack.enter_context(_sigterm_noted())

@@ -21,6 +21,7 @@ _LAYOUT = {
     "ulysses",
     "accumulation",
     "activation_checkpointing",
+    "compile",
     "checkpoint_every",
     "checkpoints_kept",
 }

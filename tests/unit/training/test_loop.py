@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 import logging
 import os
 import signal
 from collections.abc import Callable, Generator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -60,6 +62,24 @@ def test_accumulation_changes_nothing_but_rounding(lake: Lake) -> None:
         run(plan(lake, name, accumulation=accumulation, precision="float64"))
     whole, parts = ([entry["loss"] for entry in read_metrics(lake, name)] for name in ("whole", "parts"))
     assert parts == pytest.approx(whole, rel=1e-9)
+
+
+@pytest.mark.parametrize("strategy", ["ddp", "fsdp2"])
+def test_compiled_blocks_compute_the_same(lake: Lake, monkeypatch: pytest.MonkeyPatch, strategy: str) -> None:
+    """Traced but run without generated code, which would take minutes to make."""
+    recomputed = {"steps": 3, "strategy": strategy, "activation_checkpointing": "selective"}
+    run(plan(lake, "plain", **recomputed))
+    traced: list[str] = []
+
+    def count(graph: torch.fx.GraphModule, _inputs: object) -> Callable[..., Any]:
+        traced.append(graph.code)
+        return graph.forward
+
+    monkeypatch.setattr(torch, "compile", functools.partial(torch.compile, backend=count))
+    run(plan(lake, "compiled", compile=True, **recomputed))
+    assert len(traced) == 4  # before and after attention, in the encoder and in the decoder
+    plain, compiled = ([entry["loss"] for entry in read_metrics(lake, name)] for name in ("plain", "compiled"))
+    assert compiled == pytest.approx(plain, rel=1e-6)
 
 
 def test_the_figures_of_a_step_say_what_they_should(lake: Lake) -> None:

@@ -38,6 +38,7 @@ def rewrite(at: Lake, changes: dict[str, Any]) -> str:
         ({"dataset": None}, "dataset: Field required"),
         ({"window": [8, 8, 10]}, "is not a positive multiple of patch"),
         ({"strategy": "zero2", "precision": "float64"}, "float64 needs strategy 'ddp'"),
+        ({"strategy": "zero3", "compile": True}, "compile needs another strategy than 'zero3'"),
         ({"init": {"origin": "weights"}}, "needs run, step and weights_sha256"),
         ({"window": [0, 8, 16]}, "is not a positive multiple of patch"),
         ({"keep_ratio": 0.99}, "keep_ratio 0.99 of 16 tokens hides none"),
