@@ -68,6 +68,11 @@ class CropReader:
         self._sampler = _sampler(dataset, seed, self._volumes)
         self._spacing = {at: relative_spacing(volume.manifest, reference) for at, volume in self._volumes.items()}
 
+    def where(self, sample_id: int) -> str:
+        """Survey and first voxel of a crop, for people who want to look at it."""
+        crop = self._sampler.crop(sample_id)
+        return f"{self._volumes[crop.survey].manifest.survey} at {crop.origin}"
+
     def stream(self) -> Generator[MicroBatch, None, None]:
         """The micro-batches; can be had once. Collective over the group at each item.
 

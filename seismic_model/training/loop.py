@@ -36,7 +36,7 @@ from seismic_model.training.tally import StepTally
 from seismic_model.training.tokens import TokenBatch, tokens_of
 
 MAX_SKIPPED = 10  # batches without finite gradients before a run gives up
-_NAMED = 16  # samples in a line of the log; metrics.jsonl has all
+_NAMED = 8  # samples in a line of the log; metrics.jsonl has all
 
 logger = logging.getLogger(__name__)
 
@@ -56,7 +56,6 @@ def train(config: RunConfig, lake: Lake, dataset: Dataset, mesh: Mesh) -> Litera
     masking = Masking(config.keep_ratio, config.seed, config.decode_share)
     shard = Shard.of(layout, masking, mesh.cp_rank, mesh.cp)
     plan = BatchPlan(config.batch, config.accumulation, mesh.dp, mesh.dp_rank)
-    slabs = tuple(layout.inline_slab(layout.shard(rank, mesh.cp)) for rank in range(mesh.cp))
     newest = checkpoint.latest_for_all(lake, config.run, mesh)
     if newest and newest.step >= config.steps:
         logger.info("the checkpoint of run %s at step %d is its last", config.run, newest.step)
@@ -73,9 +72,15 @@ def train(config: RunConfig, lake: Lake, dataset: Dataset, mesh: Mesh) -> Litera
         done = saved = restore(lake, config, strategy)
         skipped = done - strategy.applied_steps
         reporter = stack.enter_context(Reporter(config, lake, done)) if mesh.rank == 0 else None
-        group = SlabGroup(slabs, mesh.cp_rank, hand_over(mesh))
-        reference = config.model.reference_spacing
-        reader = CropReader(lake, dataset, config.seed, plan, group, range(done, config.steps), reference)
+        reader = CropReader(
+            lake,
+            dataset,
+            config.seed,
+            plan,
+            _slabs(layout, mesh),
+            range(done, config.steps),
+            config.model.reference_spacing,
+        )
         micro_batches = stack.enter_context(closing(reader.stream()))
         saver = stack.enter_context(closing(Saver(lake, config, strategy)))
         while done < config.steps:
@@ -101,7 +106,7 @@ def train(config: RunConfig, lake: Lake, dataset: Dataset, mesh: Mesh) -> Litera
             if reporter:
                 reporter.step(entry)
             if not math.isfinite(norm):
-                _note_skipped(config, entry, norm)
+                _note_skipped(config, entry, norm, reader)
             if done % config.checkpoint_every == 0 or done == config.steps:
                 heartbeat.enter("save", done)
                 _save(saver, done, reporter)
@@ -122,6 +127,12 @@ def learning_rate(config: RunConfig, step: int) -> float:
     return config.final_learning_rate + fall * (1 + math.cos(math.pi * share)) / 2
 
 
+def _slabs(layout: TokenLayout, mesh: Mesh) -> SlabGroup:
+    """The part of each crop that every rank of the group needs."""
+    slabs = tuple(layout.inline_slab(layout.shard(rank, mesh.cp)) for rank in range(mesh.cp))
+    return SlabGroup(slabs, mesh.cp_rank, hand_over(mesh))
+
+
 def _agree(batches: list[TokenBatch], sigterm: Event, saver: Saver, mesh: Mesh) -> tuple[Tensor, bool]:
     """Voxels that the step's loss is taken over in all processes, and whether any of them is to stop.
 
@@ -134,16 +145,17 @@ def _agree(batches: list[TokenBatch], sigterm: Event, saver: Saver, mesh: Mesh) 
     return count, bool(stop)
 
 
-def _note_skipped(config: RunConfig, entry: dict[str, Any], norm: float) -> None:
+def _note_skipped(config: RunConfig, entry: dict[str, Any], norm: float, reader: CropReader) -> None:
     """Log a step that changed nothing. Raises ``TrainingError`` after too many."""
     samples = entry["skipped_samples"]
-    named = ", ".join(map(str, samples[:_NAMED])) + (f" and {len(samples) - _NAMED} more" if samples[_NAMED:] else "")
+    named = ", ".join(f"{sample} ({reader.where(sample)})" for sample in samples[:_NAMED])
+    named += f" and {len(samples) - _NAMED} more" if samples[_NAMED:] else ""
     what = f"step {entry['step']} had a gradient norm of {norm} and was skipped; look at samples {named}"
     logger.warning(what)
     if entry["skipped"] > MAX_SKIPPED:
         raise TrainingError(
             f"{what}. It is the {entry['skipped']}th of this run, at most {MAX_SKIPPED} are allowed: lower "
-            f"learning_rate (now {config.learning_rate:g}), or look at the surveys of these samples"
+            f"learning_rate (now {config.learning_rate:g}), or look at the surveys at these places"
         )
 
 

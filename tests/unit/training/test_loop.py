@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import logging
 import os
+import re
 import signal
 from collections.abc import Callable, Generator
 from pathlib import Path
@@ -130,7 +131,8 @@ def test_a_batch_without_finite_gradients_changes_nothing_and_is_named(
     with caplog.at_level(logging.WARNING):
         run(config)
     assert "step 3 had a gradient norm of nan and was skipped" in caplog.text
-    assert "look at samples 8, 9, 10, 11" in caplog.text
+    places = r" \((north|south) at \(\d+, \d+, \d+\)\)"
+    assert re.search(rf"look at samples 8{places}, 9{places}, 10{places}, 11{places}", caplog.text)
     saved = checkpoint.committed(lake, config.run)
     assert [manifest.applied_steps for manifest in saved] == [1, 2, 2, 3, 4]
     assert saved[1].weights_sha256 == saved[2].weights_sha256 != saved[3].weights_sha256
