@@ -35,7 +35,7 @@ class ModelConfig(Contract):
     decoder_width: int = Field(gt=0)
     decoder_depth: int = Field(gt=0)
     decoder_heads: int = Field(gt=0)
-    decoder: Literal["self", "cross"] = "self"  # attends over all tokens it decodes, or to visible ones only
+    decoder: Literal["self", "cross"] = "cross"  # decoded tokens attend to all of both, or to visible ones only
     registers: int = Field(default=0, ge=0)  # learned tokens beside the visible ones (Darcet et al. 2024)
     reference_spacing: ReferenceSpacing | None = None  # None: positions count patches, whatever their size
     patch_normalisation: bool = False  # targets per patch; mean and log deviation are then predicted too
