@@ -102,7 +102,7 @@ def train_step(
     loss.backward()
     torch.nn.utils.clip_grad_norm_(model.parameters(), clip)
     optimiser.step()
-    return float(loss)
+    return float(loss.detach())
 
 
 @torch.inference_mode()
