@@ -112,7 +112,7 @@ class Errors:
 
     @property
     def largest(self) -> float:
-        return max(self.loss, self.norm, self.gradient)
+        return float(np.max([self.loss, self.norm, self.gradient]))  # NaN, if any is
 
 
 def batch(case: Case, shard: Shard, step: int, indices: range) -> tuple[Tensor, Tensor, Masks]:
@@ -202,7 +202,7 @@ def _errors(
         difference = float((states[name].exp_avg - gradient).abs().max())
         # some gradients cancel to nothing but rounding, as those of queries do where there is one key
         differences[name] = difference / max(float(gradient.abs().max()), whole / 100) if difference else 0.0
-    worst = max(differences, key=lambda name: differences[name])
+    worst = list(differences)[int(np.argmax(list(differences.values())))]  # NaN before any number
     return Errors(
         abs(loss - expected) / (expected or 1.0), abs(norm - whole) / (whole or 1.0), differences[worst], worst
     )
