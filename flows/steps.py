@@ -235,8 +235,11 @@ def strategy_note(asked: Request, config: RunConfig, lake: Lake) -> str:
     recipe = asked.settings.recipe(asked.size)
     if recipe.strategy != "auto":
         return ""
-    if measured_winner(lake, config, recipe.processes) == config.strategy:
+    fastest = measured_winner(lake, config, recipe.processes)
+    if fastest == config.strategy:
         return "the fastest that was measured"
+    if fastest:
+        return f"planned before {fastest} was measured as the fastest"
     command = f"sfm strategies --config {lake.uri_of(config.key)} --processes …"
     return f"none was measured for this model, window and {recipe.processes} processes; `{command}` on them does"
 

@@ -47,7 +47,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--config", required=True, metavar="URI", help="a RunConfig: path, file:// or s3:// URI")
     uri = parser.parse_args(arguments).config
     rank = os.environ.get("RANK", "0")
-    _die_with_torchrun()
+    die_with_torchrun()
     logging.basicConfig(format=f"%(asctime)s [rank {rank}] %(message)s", level=logging.INFO)
     try:
         config = read_config(uri)
@@ -62,8 +62,8 @@ def main(arguments: list[str] | None = None) -> int:
     return _train(config, lake, dataset)
 
 
-def _die_with_torchrun() -> None:
-    """Let the kernel kill this process when torchrun is killed: two trainings of one run must never overlap."""
+def die_with_torchrun() -> None:
+    """Let the kernel kill this process when torchrun is killed, so that it never runs on beside a successor."""
     if "TORCHELASTIC_RUN_ID" in os.environ and sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 

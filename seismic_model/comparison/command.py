@@ -13,27 +13,32 @@ from pathlib import Path
 from typing import Any, get_args
 
 import click
+from obstore.exceptions import BaseError
+from pydantic import ValidationError
 
 from ingestion.lake import Lake, LakeError
-from seismic_model.comparison.table import Comparison, Found, Row
+from seismic_model.comparison.table import Comparison, Found, Row, read_comparison
 from seismic_model.config import MODEL_SIZES, Checkpointing, RunConfig, StrategyName
+from seismic_model.data.sampling import BatchPlan
+from seismic_model.options import Voxels
 from seismic_model.train import ConfigError, read_config
 
 _STRATEGIES = get_args(StrategyName)
 _count = click.IntRange(min=1)
+_checkpointing = click.Choice(get_args(Checkpointing))
 
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})
 @click.option("--config", "uri", metavar="URI", help="A run's config.json: its model, batch and data set.")
 @click.option("--size", type=click.Choice(list(MODEL_SIZES)), help="Without --config: a model, fed with noise.")
-@click.option("--window", metavar="IxXxZ", help="With --size: voxels of a crop, e.g. 640x640x1024.")
+@click.option("--window", type=Voxels(), help="With --size: voxels of a crop, e.g. 640x640x1024.")
 @click.option("--batch", type=_count, help="With --size: crops in a step, over all processes and micro-batches.")
 @click.option("--accumulation", type=_count, help="With --size: micro-batches in a step.")
 @click.option("--cp", type=_count, help="With --size: processes that share a crop.")
 @click.option("--ulysses", type=_count, help="With --size: of these, how many share heads.")
 @click.option("--precision", type=click.Choice(["bfloat16", "float32"]), help="With --size.")
 @click.option("--decode-share", type=click.FloatRange(0, 1, min_open=True), help="With --size: of hidden tokens.")
-@click.option("--checkpointing", "activation_checkpointing", type=click.Choice(get_args(Checkpointing)))
+@click.option("--checkpointing", "activation_checkpointing", type=_checkpointing, help="With --size.")
 @click.option("--processes", required=True, type=_count, help="To start on this machine: its GPUs.")
 @click.option("--strategy", "chosen", multiple=True, type=click.Choice(_STRATEGIES), help="Some only. Default: all.")
 @click.option("--steps", type=_count, default=5, show_default=True, help="To time, twice each.")
@@ -62,24 +67,28 @@ def strategies(
     \b
     sfm strategies … --processes 8 -- --nnodes=16 --rdzv-backend=c10d --rdzv-endpoint=HEAD:29500
 
-    The table is kept on the lake, where a recipe with `strategy: auto` finds the fastest.
+    The table is kept on the lake, where a recipe with `strategy: auto` finds the fastest. Measured with --strategy, it
+    joins what was found there of the others on the same machines.
 
     Exit status: 0 when any strategy ran, 1 when none did, 2 for options that make no sense.
     """
     try:
         config = _config(uri, size, given)
         into = Lake(lake or config.lake) if lake or uri else None
+        if into:
+            into.check()
+        _check_processes(config, processes, torchrun)
+    except ValidationError as error:
+        raise click.UsageError(_faults(error)) from error
     except (ConfigError, LakeError, ValueError) as error:
         raise click.UsageError(str(error)) from error
+    except BaseError as error:
+        raise click.ClickException(str(error).split("\n\nDebug source")[0]) from error
     found = []
     with tempfile.TemporaryDirectory() as folder:
         for name in chosen or _STRATEGIES:
             click.echo(f"{name} …", err=True)
-            found.append(
-                _measure(
-                    config.model_copy(update={"strategy": name}), processes, steps, uri is None, torchrun, Path(folder)
-                )
-            )
+            found.append(_measure(config, name, processes, steps, uri is None, torchrun, Path(folder)))
     here = [each for each in found if each is not None]
     if not here:
         click.echo("process 0 runs on another machine, which has the table")
@@ -94,11 +103,13 @@ def strategies(
         rows=[each.row for each in here],
         created=datetime.now(UTC),
     )
-    if into and comparison.winner:
-        into.write(comparison.key, comparison.to_bytes())
-    click.echo(comparison.to_bytes().decode() if as_json else _text(comparison, into))
+    click.echo(comparison.to_bytes().decode() if as_json else _text(comparison))
     if comparison.winner is None:
         sys.exit(1)
+    if into:
+        earlier = read_comparison(into, comparison.key)
+        into.write(comparison.key, (comparison.with_rows_of(earlier) if earlier else comparison).to_bytes())
+        click.echo(f"kept as {into.uri_of(comparison.key)}", err=True)
 
 
 def _config(uri: str | None, size: str | None, given: dict[str, Any]) -> RunConfig:
@@ -110,18 +121,37 @@ def _config(uri: str | None, size: str | None, given: dict[str, Any]) -> RunConf
         return read_config(uri)
     if size is None or not {"window", "batch"} <= asked.keys():
         raise ValueError("give --config, or --size, --window and --batch")
-    window = str(asked.pop("window")).lower().split("x")
     unused = {"lake": "", "run": "strategies", "dataset": "", "dataset_sha256": "0" * 64, "steps": 1}
-    return RunConfig.model_validate(unused | asked | {"model": MODEL_SIZES[size], "window": window})
+    return RunConfig.model_validate(unused | asked | {"model": MODEL_SIZES[size]})
+
+
+def _check_processes(config: RunConfig, processes: int, torchrun: tuple[str, ...]) -> None:
+    """Raises ``ValueError`` for what would keep every strategy from starting."""
+    if torchrun and not torchrun[0].startswith("-"):
+        raise ValueError(f"{torchrun[0]!r} is no option of torchrun; expected e.g. -- --nnodes=16")
+    if torchrun:
+        return  # which alone knows how many processes there will be
+    if processes % config.cp:
+        raise ValueError(f"{processes} processes cannot form groups of cp={config.cp}; expected a multiple of cp")
+    BatchPlan(config.batch, config.accumulation, processes // config.cp, 0)
 
 
 def _measure(
-    config: RunConfig, processes: int, steps: int, made: bool, torchrun: tuple[str, ...], folder: Path
+    config: RunConfig,
+    strategy: StrategyName,
+    processes: int,
+    steps: int,
+    made: bool,
+    torchrun: tuple[str, ...],
+    folder: Path,
 ) -> Found | None:
     """What one strategy came to; None where process 0 runs on another machine."""
-    told, out = folder / f"{config.strategy}.json", folder / f"{config.strategy}.found"
-    told.write_bytes(config.to_bytes())
-    meeting = (*torchrun, f"--rdzv-id=strategies-{config.strategy}") if torchrun else ("--standalone",)
+    told, out = folder / f"{strategy}.json", folder / f"{strategy}.found"
+    try:
+        told.write_bytes(RunConfig.model_validate(config.model_dump() | {"strategy": strategy}).to_bytes())
+    except ValidationError as error:
+        return _failed(strategy, _faults(error))
+    meeting = (*torchrun, f"--rdzv-id=strategies-{strategy}") if torchrun else ("--standalone",)
     command = [sys.executable, "-m", "torch.distributed.run", f"--nproc-per-node={processes}", *meeting]
     command += ["-m", "seismic_model.comparison.measure", f"--config={told}", f"--steps={steps}", f"--out={out}"]
     done = subprocess.run(
@@ -135,7 +165,15 @@ def _measure(
         return Found.model_validate_json(out.read_bytes())
     if done.returncode == 0:
         return None
-    return Found(processes=0, device="", row=Row(strategy=config.strategy, fault=_fault(done.stderr)))
+    return _failed(strategy, _fault(done.stderr))
+
+
+def _failed(strategy: StrategyName, fault: str) -> Found:
+    return Found(processes=0, device="", row=Row(strategy=strategy, fault=fault))
+
+
+def _faults(error: ValidationError) -> str:
+    return "; ".join(fault["msg"] for fault in error.errors())
 
 
 def _fault(log: str) -> str:
@@ -144,7 +182,7 @@ def _fault(log: str) -> str:
     return (errors or log.strip().splitlines() or ["no log"])[0 if errors else -1][:300]
 
 
-def _text(comparison: Comparison, lake: Lake | None) -> str:
+def _text(comparison: Comparison) -> str:
     titles = ("strategy", "samples/s", "tokens/s", "peak GiB", "data", "forward", "backward", "reduce+step")
     lines = [f"{titles[0]:10}" + "".join(f"{title:>13}" for title in titles[1:])]
     for row in sorted(comparison.rows, key=lambda row: -row.samples_per_second):
@@ -154,7 +192,7 @@ def _text(comparison: Comparison, lake: Lake | None) -> str:
         speed = f"{row.samples_per_second:13.3f}{row.tokens_per_second:13,.0f}{row.peak_memory / 2**30:13.2f}"
         parts = "".join(f"{seconds:11.4f} s" for seconds in row.seconds.model_dump().values())
         lines.append(f"{row.strategy:10}{speed}{parts}")
-    where = f"{comparison.processes} processes on {comparison.device}, {comparison.data}, {comparison.steps} steps"
-    kept = f"; kept as {lake.uri_of(comparison.key)}" if lake and comparison.winner else ""
-    lines.append(f"{where}; fastest: {comparison.winner}{kept}")
+    if comparison.winner:
+        how = f"{comparison.data}, {comparison.steps} steps"
+        lines.append(f"{comparison.processes} processes on {comparison.device}, {how}; fastest: {comparison.winner}")
     return "\n".join(lines)

@@ -24,11 +24,12 @@ from seismic_model.data.sampling import BatchPlan, CropSpec
 from seismic_model.data.sharing import SlabGroup
 from seismic_model.model.mae import MaskedAutoencoder
 from seismic_model.model.masking import Masking, Shard, TokenLayout
+from seismic_model.model.vit import compile_blocks
 from seismic_model.parallel import strategies
 from seismic_model.parallel.attention import attention_over
 from seismic_model.parallel.handover import hand_over
 from seismic_model.parallel.mesh import Mesh, open_mesh
-from seismic_model.train import read_config
+from seismic_model.train import die_with_torchrun, read_config
 from seismic_model.training.speed import take_peak_memory
 from seismic_model.training.tokens import tokens_of
 
@@ -44,6 +45,7 @@ def main() -> None:
     parser.add_argument("--made", action="store_true")
     parser.add_argument("--out", type=Path, required=True)
     given = parser.parse_args()
+    die_with_torchrun()
     logging.getLogger("DeepSpeed").setLevel(logging.WARNING)
     config = read_config(given.config)
     with open_mesh(config.cp, config.ulysses) as mesh:
@@ -65,9 +67,10 @@ def measure(config: RunConfig, mesh: Mesh, steps: int, *, made: bool) -> Row:
     layout = TokenLayout(config.window, config.model.patch)
     shard = Shard.of(layout, Masking(config.keep_ratio, config.seed, config.decode_share), mesh.cp_rank, mesh.cp)
     attention = attention_over(mesh)
-    strategy = strategies.build(
-        MaskedAutoencoder(config.model, config.seed, config.activation_checkpointing), config, mesh
-    )
+    model = MaskedAutoencoder(config.model, config.seed, config.activation_checkpointing)
+    if config.compile:
+        compile_blocks(model)
+    strategy = strategies.build(model, config, mesh)
     with ExitStack() as stack:
         crops = _made(config, mesh, layout, shard) if made else _read(config, mesh, layout, _WARM_UP + 2 * steps, stack)
 

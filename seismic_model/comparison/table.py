@@ -15,7 +15,7 @@ from seismic_model.config import RunConfig, StrategyName
 
 _DECIDING = {
     *("model", "window", "keep_ratio", "decode_share", "batch", "accumulation"),
-    *("precision", "cp", "ulysses", "activation_checkpointing"),
+    *("precision", "cp", "ulysses", "activation_checkpointing", "compile"),
 }
 
 
@@ -71,6 +71,14 @@ class Comparison(Contract):
         ran = [row for row in self.rows if row.fault is None]
         return max(ran, key=lambda row: row.samples_per_second).strategy if ran else None
 
+    def with_rows_of(self, earlier: Comparison) -> Comparison:
+        """With what ``earlier`` found of strategies that are not in here, if it found it in the same way."""
+        if any(getattr(self, name) != getattr(earlier, name) for name in ("device", "versions", "data")):
+            return self
+        measured = {row.strategy for row in self.rows}
+        others = [row for row in earlier.rows if row.strategy not in measured]
+        return self.model_copy(update={"rows": self.rows + others})
+
 
 def comparison_key(config: RunConfig, processes: int) -> str:
     """Of all that decides how fast a step is, save the strategy and the machine."""
@@ -81,9 +89,15 @@ def comparison_key(config: RunConfig, processes: int) -> str:
     return f"strategies/{hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()[:16]}.json"
 
 
-def measured_winner(lake: Lake, config: RunConfig, processes: int) -> StrategyName | None:
-    """The fastest strategy for ``config``, or None where nothing was measured, or by another version."""
+def read_comparison(lake: Lake, key: str) -> Comparison | None:
+    """The table at ``key``, or None where nothing was measured, or by another version."""
     try:
-        return Comparison.model_validate_json(lake.read(comparison_key(config, processes))).winner
+        return Comparison.model_validate_json(lake.read(key))
     except (FileNotFoundError, ValidationError):
         return None
+
+
+def measured_winner(lake: Lake, config: RunConfig, processes: int) -> StrategyName | None:
+    """The fastest strategy for ``config``, or None where none was measured."""
+    found = read_comparison(lake, comparison_key(config, processes))
+    return found.winner if found else None

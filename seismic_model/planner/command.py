@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, get_args
 import click
 
 from seismic_model.config import MODEL_SIZES, Checkpointing, StrategyName, Triple
+from seismic_model.options import Voxels
 from seismic_model.planner.assumptions import DEFAULT, AssumptionsError, read_machine
 from seismic_model.planner.layout import Choice, Precision
 from seismic_model.planner.report import facts, text
@@ -18,27 +19,15 @@ if TYPE_CHECKING:
     from seismic_model.config import ModelConfig
 
 
-class _Voxels(click.ParamType[Triple]):
-    name = "IxXxZ"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Triple:
-        """Three positive numbers, inline x crossline x sample."""
-        parts = str(value).lower().split("x")
-        if len(parts) != 3 or not all(part.isdecimal() and int(part) > 0 for part in parts):
-            self.fail(f"{value!r} is not of the form 1536x1536x2048", param, ctx)
-        i, x, z = map(int, parts)
-        return i, x, z
-
-
 _share = click.FloatRange(min=0, max=1, min_open=True)
 _count = click.IntRange(min=1)
 
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})
 @click.option("--model", "size", required=True, type=click.Choice(list(MODEL_SIZES), case_sensitive=False))
-@click.option("--window", type=_Voxels(), help="Voxels of one crop, e.g. 1536x1536x2048.")
+@click.option("--window", type=Voxels(), help="Voxels of one crop, e.g. 1536x1536x2048.")
 @click.option("--largest", "want_largest", is_flag=True, help="Find the largest window instead.")
-@click.option("--shape", type=_Voxels(), default="3x3x4", show_default=True, help="With --largest: its proportions.")
+@click.option("--shape", type=Voxels(), default="3x3x4", show_default=True, help="With --largest: its proportions.")
 @click.option("--gpus", required=True, type=_count, help="How many there are.")
 @click.option("--gpu", default="h200", show_default=True, help="Their kind, one of the file of assumptions.")
 @click.option("--decoder", type=click.Choice(["self", "cross"]), help="Default: the model size's own.")

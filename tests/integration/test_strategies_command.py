@@ -3,17 +3,35 @@
 from __future__ import annotations
 
 import json
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import TypeVar
 
+import psutil
 import pytest
 from click.testing import CliRunner
-from planned import plan
+from planned import one_process, plan
 
 from ingestion.lake import Lake
 from seismic_model.cli import main
+from seismic_model.comparison import measure
 from seismic_model.comparison.table import measured_winner
+from seismic_model.model.mae import MaskedAutoencoder
 
-MADE = ["strategies", "--size", "tiny", "--window", "8x8x8", "--processes", "2", "--steps", "1"]
+T = TypeVar("T")
+TINY = ["--size", "tiny", "--window", "8x8x8"]
+
+
+def wait_for(found: Callable[[], T], seconds: float = 120) -> T:
+    give_up = time.monotonic() + seconds
+    while not (value := found()):
+        assert time.monotonic() < give_up
+        time.sleep(0.2)
+    return value
 
 
 @pytest.fixture
@@ -37,11 +55,39 @@ def test_the_winner_is_kept_on_the_lake_of_the_run(lake: Lake) -> None:
 
 
 def test_a_strategy_that_fails_says_why_and_nothing_is_kept(lake: Lake) -> None:
-    result = CliRunner().invoke(main, [*MADE, "--batch", "3", "--strategy", "ddp", "--lake", lake.uri])
+    config = plan(lake, precision="float64")
+    lake.delete([config.dataset])
+    asked = ["strategies", "--config", lake.uri_of(config.key), "--processes", "1"]
+    result = CliRunner().invoke(main, [*asked, "--strategy", "ddp", "--strategy", "zero1"])
     assert result.exit_code == 1, result.output
-    assert "failed" in result.output
-    assert "batch 3 cannot be dealt out" in result.output
+    assert re.search(f"ddp +failed: .*{config.dataset}", result.output), result.output
+    assert re.search("zero1 +failed: .*float64 needs strategy", result.output), result.output
     assert lake.folders("strategies") == []
+
+
+def test_what_a_run_compiles_is_compiled_here_too(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    compiled: list[MaskedAutoencoder] = []
+    monkeypatch.setattr(measure, "compile_blocks", compiled.append)
+    for asked in (False, True):
+        with one_process() as mesh:
+            measure.measure(plan(lake, compile=asked), mesh, steps=1, made=True)
+        assert len(compiled) == asked
+
+
+def test_processes_end_with_the_torchrun_that_started_them(lake: Lake) -> None:
+    """Where someone interrupts the command; else they would go on unseen."""
+    config = plan(lake)
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=1"]
+    command += ["-m", "seismic_model.comparison.measure", f"--config={lake.uri_of(config.key)}", "--made"]
+    command += ["--steps=20000", f"--out={lake.uri.removeprefix('file://')}/found"]
+    torchrun = subprocess.Popen(command, stderr=subprocess.DEVNULL)
+    try:
+        (process,) = wait_for(lambda: psutil.Process(torchrun.pid).children())
+        wait_for(process.net_connections)  # it has joined
+    finally:
+        torchrun.kill()
+        torchrun.wait()
+    wait_for(lambda: not process.is_running() or process.status() == psutil.STATUS_ZOMBIE)
 
 
 @pytest.mark.parametrize(
@@ -50,11 +96,18 @@ def test_a_strategy_that_fails_says_why_and_nothing_is_kept(lake: Lake) -> None:
         (["--size", "tiny"], "--window and --batch"),
         (["--config", "file:///nowhere/config.json"], "there is no config"),
         (["--config", "file:///nowhere/config.json", "--size", "tiny"], "--config says all"),
-        (["--size", "tiny", "--window", "9x8x8", "--batch", "2"], "not a positive multiple of patch"),
-        (["--size", "tiny", "--window", "8x8", "--batch", "2"], "window"),
+        (
+            ["--size", "tiny", "--window", "9x8x8", "--batch", "2"],
+            "window (9, 8, 8) is not a positive multiple of patch",
+        ),
+        (["--size", "tiny", "--window", "8x8", "--batch", "2"], "'8x8' is not of the form"),
+        ([*TINY, "--batch", "1", "--cp", "2"], "1 processes cannot form groups of cp=2"),
+        ([*TINY, "--batch", "3", "--accumulation", "2"], "batch 3 cannot be dealt out"),
+        ([*TINY, "--batch", "1", "ddp"], "'ddp' is no option of torchrun"),
     ],
 )
 def test_options_that_make_no_sense_are_refused(options: list[str], said: str) -> None:
     result = CliRunner().invoke(main, ["strategies", "--processes", "1", *options])
     assert result.exit_code == 2, result.output
     assert said in result.output
+    assert "errors.pydantic.dev" not in result.output

@@ -67,7 +67,7 @@ def test_the_measured_winner_is_taken(lake: Lake) -> None:
     assert strategy_note(asked, config, lake) == "the fastest that was measured"
 
 
-@pytest.mark.parametrize("other", [{"batch": 8}, {"precision": "bfloat16"}, {"cp": 1}])
+@pytest.mark.parametrize("other", [{"batch": 8}, {"precision": "bfloat16"}, {"cp": 1}, {"compile": True}])
 def test_what_was_measured_for_something_else_does_not_count(lake: Lake, other: dict[str, Any]) -> None:
     found = measured(chosen(lake, request(lake), "before"))
     lake.write(found.key, found.to_bytes())
@@ -76,6 +76,15 @@ def test_what_was_measured_for_something_else_does_not_count(lake: Lake, other: 
     assert config.strategy == UNMEASURED
     assert "none was measured" in strategy_note(asked, config, lake)
     assert f"sfm strategies --config {lake.uri_of(config.key)}" in strategy_note(asked, config, lake)
+
+
+def test_what_is_measured_later_changes_no_run_that_is_planned(lake: Lake) -> None:
+    asked = request(lake)
+    config = chosen(lake, asked, "run")
+    found = measured(config)
+    lake.write(found.key, found.to_bytes())
+    assert chosen(lake, asked, "run").strategy == UNMEASURED
+    assert strategy_note(asked, config, lake) == "planned before fsdp2 was measured as the fastest"
 
 
 def test_a_strategy_that_is_given_is_kept(lake: Lake) -> None:
@@ -90,3 +99,11 @@ def test_a_strategy_that_is_given_is_kept(lake: Lake) -> None:
 def test_nothing_wins_where_nothing_ran(lake: Lake) -> None:
     failed = [Row(strategy="ddp", fault="no GPU")]
     assert measured(chosen(lake, request(lake), "run")).model_copy(update={"rows": failed}).winner is None
+
+
+def test_a_strategy_measured_anew_joins_what_was_found_of_the_others_in_the_same_way(lake: Lake) -> None:
+    before = measured(chosen(lake, request(lake), "run"))
+    anew = before.model_copy(update={"rows": [Row(strategy="ddp", samples_per_second=4.0)]})
+    assert anew.with_rows_of(before).winner == "fsdp2"
+    assert [row.samples_per_second for row in anew.with_rows_of(before).rows if row.strategy == "ddp"] == [4.0]
+    assert anew.model_copy(update={"device": "another"}).with_rows_of(before).winner == "ddp"

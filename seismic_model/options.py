@@ -1,0 +1,27 @@
+"""What several commands take in the same way."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from seismic_model.config import Triple
+
+
+class Voxels(click.ParamType[Triple]):
+    """A window as people write it, such as 1536x1536x2048: inline x crossline x sample."""
+
+    name = "IxXxZ"
+
+    def get_metavar(self, param: click.Parameter, ctx: click.Context) -> str:
+        """As it is; click would write it in capitals."""
+        return self.name
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Triple:
+        """Three positive numbers."""
+        parts = str(value).lower().split("x")
+        if len(parts) != 3 or not all(part.isdecimal() and int(part) > 0 for part in parts):
+            self.fail(f"{value!r} is not of the form 1536x1536x2048", param, ctx)
+        i, x, z = map(int, parts)
+        return i, x, z
