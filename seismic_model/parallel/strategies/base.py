@@ -194,9 +194,10 @@ class Strategy(ABC):
 
 def adamw(parameters: Mapping[str, Tensor], config: RunConfig) -> torch.optim.AdamW:
     """Fused AdamW that decays matrices only, not biases, norms and learned tokens."""
+    matrices = {name for name, p in parameters.items() if p.ndim > 1 and name.endswith("weight")}
     groups: list[dict[str, Any]] = [
-        {"params": [p for p in parameters.values() if p.ndim > 1], "weight_decay": config.weight_decay},
-        {"params": [p for p in parameters.values() if p.ndim <= 1], "weight_decay": 0.0},
+        {"params": [p for name, p in parameters.items() if name in matrices], "weight_decay": config.weight_decay},
+        {"params": [p for name, p in parameters.items() if name not in matrices], "weight_decay": 0.0},
     ]
     return torch.optim.AdamW(groups, lr=config.learning_rate, betas=config.betas, fused=True)
 
