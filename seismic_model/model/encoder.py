@@ -67,7 +67,10 @@ class Encoder(nn.Module):
             shard: of a layout with ``Masking(keep_ratio=1, seed=0)``.
             attention: over the ranks that share the window.
             spacing_B3: see ``positions_of``.
+
+        Raises ``ValueError`` when the model has a reference spacing and is given none.
         """
+        check_spacing(self.config, spacing_B3)
         patches_BLP = patchify(torch.where(live_BIXZ, slab_BIXZ, 0), shard.layout, shard.tokens)
         ids_BL = torch.arange(len(shard.tokens), device=patches_BLP.device).expand(len(patches_BLP), -1)
         positions_BL3 = positions_of(ids_BL, shard, spacing_B3)
@@ -82,3 +85,12 @@ def positions_of(ids_BN: Tensor, shard: Shard, spacing_B3: Tensor | None) -> Ten
     """
     positions_BN3 = shard.layout.positions(ids_BN + shard.tokens.start)
     return positions_BN3 if spacing_B3 is None else positions_BN3 * spacing_B3[:, None]
+
+
+def check_spacing(config: ModelConfig, spacing_B3: Tensor | None) -> None:
+    """Raises ``ValueError`` for a model whose positions have a reference and that is not told the size of voxels."""
+    if config.reference_spacing is not None and spacing_B3 is None:
+        raise ValueError(
+            f"spacing_B3 is None, but positions count voxels of {config.reference_spacing}; "
+            "give the size of each crop's voxels over it"
+        )

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from seismic_model.config import Checkpointing, ModelConfig
 from seismic_model.model.decoder import Decoder
-from seismic_model.model.encoder import Encoder, positions_of
+from seismic_model.model.encoder import Encoder, check_spacing, positions_of
 from seismic_model.model.masking import Masks, Shard
 from seismic_model.model.vit import Attention, Block, full_attention
 
@@ -66,7 +66,10 @@ class MaskedAutoencoder(nn.Module):
             shard: which tokens these are; L and K may be 0 here as long as some rank has tokens.
             attention: over the ranks that share the crop.
             spacing_B3: size of the crops' voxels over the reference; None where the model has no reference.
+
+        Raises ``ValueError`` when the model has a reference spacing and is given none.
         """
+        check_spacing(self.config, spacing_B3)
         patches_BLP = torch.where(live_BLP, patches_BLP, 0)
         latent_BKD = self.forward_encoder(patches_BLP, masks, shard, attention, spacing_B3)
         output_BMO = self.decoder(latent_BKD, masks, shard, attention, spacing_B3)

@@ -16,7 +16,7 @@ def hand_over(mesh: Mesh) -> HandOver:
     """The exchange among the ranks of the context-parallel group; on CUDA by way of the device (not run yet)."""
 
     def exchange(outgoing: Mapping[int, FloatArray], sizes: Mapping[int, int]) -> dict[int, FloatArray]:
-        received = {rank: torch.empty(size, device=mesh.device) for rank, size in sizes.items()}
+        received = {rank: torch.empty(size, dtype=torch.float32, device=mesh.device) for rank, size in sizes.items()}
         sent = {rank: torch.from_numpy(values).to(mesh.device) for rank, values in outgoing.items()}
         hops = [
             dist.P2POp(operation, tensor, dist.get_global_rank(mesh.cp_group, rank), mesh.cp_group)

@@ -6,9 +6,9 @@
 ``volume`` is float32 (I, X, Z), raw amplitudes with NaN where nothing was recorded, as the MDIO volume holds them;
 every edge a multiple of the window that the model was trained on. ``centre``, ``scale`` and ``clip`` are those of
 ``normalisation`` in the survey's manifest. A model whose config has a ``reference_spacing`` also wants ``spacing``: the
-size of the volume's voxels over it, inline, crossline and sample.
-Each window of the volume is hidden in part by its own mask, drawn from
-``seed`` (default 0) and the window's place in C order, and filled in. What comes back, both of the shape (I, X, Z):
+size of the volume's voxels over it, inline, crossline and sample. Each window of the volume is hidden in part by its
+own mask, drawn from ``seed`` (default 0) and the window's place in C order, and filled in. What comes back, both of
+the shape (I, X, Z):
 
 * ``amplitude``: float32, raw amplitudes: the model's where patches were hidden, elsewhere the given ones, clipped,
   with ``centre`` where nothing was recorded;
@@ -107,9 +107,11 @@ class ReconstructionModel(PythonModel):
         return normalised, hidden
 
     def _spacing(self, params: dict[str, Any]) -> list[float]:
-        """Size of the volume's voxels over the model's reference. Raises ``ValueError`` where it has to be told."""
+        """Size of the volume's voxels over the model's reference. Raises ``ValueError`` if not told, or in vain."""
         reference, given = self.config.model.reference_spacing, [float(each) for each in params.get("spacing", [])]
-        if not given and reference is None:
+        if reference is None:
+            if given:
+                raise ValueError(f"spacing is {given}, but this model counts patches of any size; leave spacing out")
             return [1.0, 1.0, 1.0]
         if len(given) != 3 or not all(math.isfinite(each) and each > 0 for each in given):
             raise ValueError(

@@ -14,6 +14,7 @@ import pytest
 from published import noise, publish
 
 from ingestion.lake import Lake
+from seismic_model.config import ReferenceSpacing
 from seismic_model.data.dataset import Dataset, SplitPolicy, load_survey
 from seismic_model.data.freeze import freeze
 from seismic_model.data.reader import CropReader, MicroBatch
@@ -107,6 +108,19 @@ def test_ranks_together_read_the_same_global_batches(lake: Lake, dataset: Datase
                 seen.append(crop.sample_id)
     assert Counter(seen) == dict.fromkeys(whole, cp)
     assert len(whole) == 8 * len(STEPS)
+
+
+def test_each_crop_comes_with_the_size_of_its_own_voxels(lake: Lake) -> None:
+    publish(lake, "north", noise((40, 30, 33)), inline_vector=(12.5, 0.0))
+    publish(lake, "south", noise((40, 30, 20), seed=1), origin=(50_000.0, 0.0))
+    dataset = freeze(lake, "2026-W48", WINDOW, SPLIT)
+    reference = ReferenceSpacing(inline_m=25, crossline_m=50, time_ms=4, depth_m=10)
+    reader = CropReader(lake, dataset, 0, BatchPlan(8, 1, 1, 0), alone(), STEPS, reference)
+    expected = {dataset.surveys[at].survey: at for at in range(2)}
+    sizes = {expected["north"]: [0.5, 0.5, 1.0], expected["south"]: [1.0, 0.5, 1.0]}
+    found = [pair for batch in reader.stream() for pair in zip(batch.crops, batch.spacing_B3.tolist(), strict=True)]
+    assert {crop.survey for crop, _ in found} == {0, 1}
+    assert all(size == sizes[crop.survey] for crop, size in found)
 
 
 def test_a_group_fetches_each_chunk_once(lake: Lake, dataset: Dataset, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -134,6 +134,8 @@ def test_a_model_says_what_it_needs(uri: str, first: Candidate, monkeypatch: pyt
         model.predict(volume, params=PARAMS | {"scale": 0.0})
     with pytest.raises(ValueError, match="seed is -1"):
         model.predict(volume, params=PARAMS | {"seed": -1})
+    with pytest.raises(ValueError, match=r"spacing is \[1\.0, 1\.0, 0\.5\], but this model counts patches of any size"):
+        model.predict(volume, params=PARAMS | {"spacing": np.array([1.0, 1.0, 0.5])})
     with pytest.raises(ValueError, match=r"shape \(8, 8, 17\); expected .* multiple of \(8, 8, 16\)"):
         model.predict(np.zeros((8, 8, 17), dtype=np.float32), params=PARAMS)
 

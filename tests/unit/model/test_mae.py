@@ -162,7 +162,7 @@ def test_positions_in_metres_see_the_spacing_and_only_its_ratio(decoder: str) ->
     patches, live = crops()
     net = model(decoder=decoder, reference_spacing=reference)
     one, two = (torch.full((2, 3), size, dtype=torch.float64) for size in (1.0, 2.0))
-    plain = net(patches, live, masks(), SHARD).prediction_BMP
+    plain = model(decoder=decoder)(patches, live, masks(), SHARD).prediction_BMP
     torch.testing.assert_close(net(patches, live, masks(), SHARD, spacing_B3=one).prediction_BMP, plain)
     assert not torch.allclose(net(patches, live, masks(), SHARD, spacing_B3=two).prediction_BMP, plain, atol=1e-4)
     # the same rock in a layout of which every other patch is asked for
@@ -183,6 +183,15 @@ def test_positions_in_metres_see_the_spacing_and_only_its_ratio(decoder: str) ->
     as_fine = net(spread, spread_live, Masks(index["visible"], index["decoded"]), counted, spacing_B3=one)
     as_coarse = net(patches, live, masks(), SHARD, spacing_B3=two)
     torch.testing.assert_close(as_fine.prediction_BMP, as_coarse.prediction_BMP, rtol=0, atol=1e-10)
+
+
+def test_a_model_with_a_reference_asks_for_the_spacing() -> None:
+    net = model(reference_spacing=ReferenceSpacing(inline_m=25, crossline_m=25, time_ms=4, depth_m=10))
+    with pytest.raises(ValueError, match=r"positions count voxels of .*inline_m=25"):
+        net(*crops(), masks(), SHARD)
+    volume = torch.zeros(2, *LAYOUT.window, dtype=torch.float64)
+    with pytest.raises(ValueError, match="spacing_B3 is None"):
+        net.encoder.features(volume, volume == 0, Shard.of(LAYOUT, Masking(1.0, seed=0)))
 
 
 def _every_other(ids: Tensor, wide: TokenLayout) -> Tensor:

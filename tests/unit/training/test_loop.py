@@ -15,11 +15,11 @@ import numpy as np
 import pytest
 import torch
 from obstore.exceptions import GenericError
-from planned import one_process, plan
+from planned import MODEL, one_process, plan
 from torch import Tensor
 
 from ingestion.lake import Lake
-from seismic_model.config import RunConfig
+from seismic_model.config import ModelConfig, RunConfig
 from seismic_model.data.dataset import load_dataset
 from seismic_model.data.reader import CropReader, MicroBatch
 from seismic_model.training import checkpoint
@@ -63,6 +63,18 @@ def test_accumulation_changes_nothing_but_rounding(lake: Lake) -> None:
         run(plan(lake, name, accumulation=accumulation, precision="float64"))
     whole, parts = ([entry["loss"] for entry in read_metrics(lake, name)] for name in ("whole", "parts"))
     assert parts == pytest.approx(whole, rel=1e-9)
+
+
+def test_positions_count_voxels_of_the_reference(lake: Lake) -> None:
+    """The surveys have bins of 25 m and samples of 4 ms."""
+    usual = {"inline_m": 25, "crossline_m": 25, "time_ms": 4, "depth_m": 10}
+    references = {"none": None, "same": usual, "finer": usual | {"time_ms": 2}}
+    for name, reference in references.items():
+        model = ModelConfig.model_validate(MODEL.model_dump() | {"reference_spacing": reference})
+        run(plan(lake, name, steps=2, precision="float64", model=model))
+    none, same, finer = ([entry["loss"] for entry in read_metrics(lake, name)] for name in references)
+    assert same == none
+    assert finer[0] != pytest.approx(none[0], rel=1e-6)
 
 
 @pytest.mark.parametrize("strategy", ["ddp", "fsdp2"])
