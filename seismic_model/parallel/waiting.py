@@ -6,6 +6,8 @@ import time
 
 import torch
 
+_HELD = 10_000  # ends of waits that nobody asked for, until they are added up
+
 
 class Waiting:
     """Adds up the time of ``with`` blocks around waits for other processes, one at a time.
@@ -19,6 +21,7 @@ class Waiting:
 
     def __init__(self, device: torch.device) -> None:
         self.finished = 0
+        self._seconds = 0.0  # of those that were added up
         self._cuda = device.type == "cuda"
         self._began: list[float | torch.cuda.Event] = []
         self._ended: list[float | torch.cuda.Event] = []
@@ -29,12 +32,14 @@ class Waiting:
     def __exit__(self, *_: object) -> None:
         self._ended.append(self._now())
         self.finished += 1
+        if len(self._ended) >= _HELD:
+            self._seconds = self.take()
 
     def take(self) -> float:
         """Seconds since this was last asked."""
-        spans = list(zip(self._began, self._ended, strict=True))
-        self._began, self._ended = [], []
-        return sum(_seconds(began, ended) for began, ended in spans)
+        total = sum((_seconds(*span) for span in zip(self._began, self._ended, strict=True)), self._seconds)
+        self._began, self._ended, self._seconds = [], [], 0.0
+        return total
 
     def _now(self) -> float | torch.cuda.Event:
         if not self._cuda:
