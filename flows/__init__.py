@@ -2,6 +2,7 @@
 
 import os
 
+METAFLOW_PACKAGE_POLICY = "include"
 _NAMES = ("METAFLOW_USER", "SUDO_USER", "USERNAME", "USER")
 
 if all(os.environ.get(name, "root") in ("", "root") for name in _NAMES):

@@ -12,12 +12,13 @@ from pathlib import Path
 
 from metaflow import FlowSpec, Parameter, card, current, retry, step
 
+import flows
 import ingestion
 import validation
 from flows import cards, surveys
 from ingestion.lake import Lake
 
-_TRAVEL_WITH_THE_FLOW = (ingestion, validation)
+_TRAVEL_WITH_THE_FLOW = (flows, ingestion, validation)
 
 
 class SurveyHeldBackError(Exception):

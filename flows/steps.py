@@ -14,7 +14,7 @@ from pydantic import ValidationError
 from flows.cards import Training
 from flows.launchers import launcher
 from flows.report import Summary, WeekResult, publish
-from flows.settings import read_settings
+from flows.settings import SettingsError, read_settings
 from flows.surveys import outcomes_of
 from flows.training import train as follow
 from flows.week import Outcome, Request, iso_week, outcome, outcome_key, run_name
@@ -23,6 +23,7 @@ from seismic_model.comparison.table import measured_winner
 from seismic_model.config import MODEL_SIZES, Init, RunConfig, StrategyName, run_folder
 from seismic_model.data.dataset import Dataset, dataset_key, dataset_label, load_dataset
 from seismic_model.data.freeze import NothingTrainableError, freeze
+from seismic_model.data.sampling import check_processes
 from seismic_model.evaluation.scores import Decision, Evaluation, evaluation_path
 from seismic_model.train import read_config
 from seismic_model.training.metrics import describe, read_metrics
@@ -67,9 +68,31 @@ def request(parameters: Mapping[str, Any], settings: Mapping[str, Any]) -> Reque
         raise RequestError(f"the week cannot be run as asked: {faults}") from error
     except ValueError as error:
         raise RequestError(f"the week cannot be run as asked: --launcher: {error}") from error
-    asked.settings.recipe(asked.size)
+    _check_recipe(asked)
     Lake(asked.lake).check()
     return asked
+
+
+def _check_recipe(asked: Request) -> None:
+    """Raises ``SettingsError`` now for what would keep training from starting, after the surveys are taken in."""
+    recipe = asked.settings.recipe(asked.size)
+    try:
+        check_processes(_configured(asked, run="run", dataset="dataset", dataset_sha256="0" * 64), recipe.processes)
+    except ValidationError as error:
+        faults = "; ".join(f"{'.'.join(map(str, e['loc'])) or 'all'}: {e['msg']}" for e in error.errors())
+        raise SettingsError(f"the recipe of {asked.size!r} cannot be trained: {faults}") from error
+    except ValueError as error:
+        raise SettingsError(f"the recipe of {asked.size!r} cannot be trained: {error}") from error
+
+
+def _configured(asked: Request, **run: Any) -> RunConfig:
+    """A run of the recipe; one that leaves the strategy open gets the usual one."""
+    recipe = asked.settings.recipe(asked.size).model_dump(exclude={"processes"})
+    if recipe["strategy"] == "auto":
+        recipe["strategy"] = UNMEASURED
+    return RunConfig.model_validate(
+        {"lake": asked.lake, "model": MODEL_SIZES[asked.size], "seed": asked.seed} | recipe | run
+    )
 
 
 def freeze_week(asked: Request) -> tuple[str | None, str]:
@@ -109,20 +132,16 @@ def plan(asked: Request, dataset: str, run: str) -> str:
     """The URI of the run's configuration; the first plan of a run is kept, whatever is asked later."""
     lake = Lake(asked.lake)
     recipe = asked.settings.recipe(asked.size)
-    config = RunConfig(
+    config = _configured(
+        asked,
         lake=lake.uri,
         run=run,
         dataset=dataset,
         dataset_sha256=hashlib.sha256(lake.read(dataset)).hexdigest(),
-        model=MODEL_SIZES[asked.size],
-        seed=asked.seed,
         init=_init(asked, lake),
-        **recipe.model_dump(exclude={"processes", "strategy"}),
     )
-    strategy = recipe.strategy
-    if strategy == "auto":
-        strategy = measured_winner(lake, config, recipe.processes) or UNMEASURED
-    config = config.model_copy(update={"strategy": strategy})
+    if recipe.strategy == "auto" and (fastest := measured_winner(lake, config, recipe.processes)):
+        config = config.model_copy(update={"strategy": fastest})
     lake.create(config.key, config.to_bytes())
     return lake.uri_of(config.key)
 

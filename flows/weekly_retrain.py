@@ -12,12 +12,13 @@ from __future__ import annotations
 import yaml
 from metaflow import Config, FlowSpec, Parameter, card, catch, current, retry, step
 
+import flows
 import ingestion
 import seismic_model
 import validation
 from flows import cards, steps, surveys
 
-_TRAVEL_WITH_THE_FLOW = (ingestion, seismic_model, validation)
+_TRAVEL_WITH_THE_FLOW = (flows, ingestion, seismic_model, validation)
 
 
 class WeeklyRetrain(FlowSpec):

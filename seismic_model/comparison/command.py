@@ -19,7 +19,7 @@ from pydantic import ValidationError
 from ingestion.lake import Lake, LakeError
 from seismic_model.comparison.table import Comparison, Found, Row, read_comparison
 from seismic_model.config import MODEL_SIZES, Checkpointing, RunConfig, StrategyName
-from seismic_model.data.sampling import BatchPlan
+from seismic_model.data.sampling import check_processes
 from seismic_model.options import Voxels
 from seismic_model.train import ConfigError, read_config
 
@@ -77,7 +77,10 @@ def strategies(
         into = Lake(lake or config.lake) if lake or uri else None
         if into:
             into.check()
-        _check_processes(config, processes, torchrun)
+        if torchrun and not torchrun[0].startswith("-"):
+            raise click.UsageError(f"{torchrun[0]!r} is no option of torchrun; expected e.g. -- --nnodes=16")
+        if not torchrun:
+            check_processes(config, processes)  # with torchrun's options it alone knows how many there will be
     except ValidationError as error:
         raise click.UsageError(_faults(error)) from error
     except (ConfigError, LakeError, ValueError) as error:
@@ -123,17 +126,6 @@ def _config(uri: str | None, size: str | None, given: dict[str, Any]) -> RunConf
         raise ValueError("give --config, or --size, --window and --batch")
     unused = {"lake": "", "run": "strategies", "dataset": "", "dataset_sha256": "0" * 64, "steps": 1}
     return RunConfig.model_validate(unused | asked | {"model": MODEL_SIZES[size]})
-
-
-def _check_processes(config: RunConfig, processes: int, torchrun: tuple[str, ...]) -> None:
-    """Raises ``ValueError`` for what would keep every strategy from starting."""
-    if torchrun and not torchrun[0].startswith("-"):
-        raise ValueError(f"{torchrun[0]!r} is no option of torchrun; expected e.g. -- --nnodes=16")
-    if torchrun:
-        return  # which alone knows how many processes there will be
-    if processes % config.cp:
-        raise ValueError(f"{processes} processes cannot form groups of cp={config.cp}; expected a multiple of cp")
-    BatchPlan(config.batch, config.accumulation, processes // config.cp, 0)
 
 
 def _measure(

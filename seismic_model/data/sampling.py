@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from seismic_model.config import Triple
+from seismic_model.config import RunConfig, Triple
 from seismic_model.data.splits import BoolArray
 
 _STREAM = 2**64 - 1  # second word of the Philox key, where masks have their epoch
@@ -94,6 +94,13 @@ class BatchPlan:
         size = self.batch // (self.accumulation * self.dp)
         first = step * self.batch + (micro_batch * self.dp + self.dp_rank) * size
         return range(first, first + size)
+
+
+def check_processes(config: RunConfig, processes: int) -> None:
+    """Raises ``ValueError`` where ``processes`` cannot share the crops of ``config``."""
+    if processes % config.cp:
+        raise ValueError(f"{processes} processes cannot form groups of cp={config.cp}; expected a multiple of cp")
+    BatchPlan(config.batch, config.accumulation, processes // config.cp, 0)
 
 
 def _below(limit: int, word: int) -> int:

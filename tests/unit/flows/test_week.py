@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from flows import settings
-from flows.settings import read_settings
+from flows.settings import SettingsError, read_settings
 from flows.steps import RequestError, decide, request
 from flows.week import Outcome, Request, iso_week, outcome_key, run_name
 from ingestion.lake import Lake
@@ -138,3 +138,20 @@ def test_what_the_freeze_said_is_passed_on(lake: Lake) -> None:
 def test_what_cannot_be_is_refused(lake: Lake, change: dict[str, object], message: str) -> None:
     with pytest.raises(RequestError, match=message):
         asked(lake, **change)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"ema_decay": 2.0}, "'tiny' cannot be trained: ema_decay"),
+        ({"ulysses": 3}, "'tiny' cannot be trained: .*ulysses 3 has to divide"),
+        ({"processes": 3}, "'tiny' cannot be trained: 3 processes cannot form groups of cp=2"),
+        ({"processes": 6, "strategy": "auto"}, "'tiny' cannot be trained: batch 8 cannot be dealt out"),
+    ],
+)
+def test_a_recipe_that_cannot_train_is_refused_before_surveys_are_taken_in(
+    lake: Lake, change: dict[str, object], message: str
+) -> None:
+    recipe = RAW["recipes"]["tiny"] | change
+    with pytest.raises(SettingsError, match=message):
+        request({"lake": lake.uri, **PARAMETERS}, RAW | {"recipes": {"tiny": recipe}})
