@@ -133,11 +133,7 @@ class RunConfig(Contract):
 
     @model_validator(mode="after")
     def _fits(self) -> RunConfig:
-        if any(w < 1 or w % p for w, p in zip(self.window, self.model.patch, strict=True)):
-            raise ValueError(f"window {self.window} is not a positive multiple of patch {self.model.patch}")
-        tokens = math.prod(self.window) // self.model.patch_voxels
-        if tokens < 2 or round(self.keep_ratio * tokens) == tokens:
-            raise ValueError(f"keep_ratio {self.keep_ratio} of {tokens} tokens hides none; there is nothing to learn")
+        check_window(self.model, self.window, self.keep_ratio)
         if self.precision == "float64" and self.strategy.startswith("zero"):
             raise ValueError("float64 needs strategy 'ddp' or 'fsdp2': DeepSpeed keeps float32 master weights")
         if self.compile and self.strategy == "zero3":
@@ -153,6 +149,15 @@ class RunConfig(Contract):
     def key(self) -> str:
         """Where the config lies on the lake."""
         return f"{run_folder(self.run)}/config.json"
+
+
+def check_window(model: ModelConfig, window: Triple, keep_ratio: float) -> None:
+    """Raises ``ValueError`` for crops that ``model`` cannot be trained on."""
+    if any(w < 1 or w % p for w, p in zip(window, model.patch, strict=True)):
+        raise ValueError(f"window {window} is not a positive multiple of patch {model.patch}")
+    tokens = math.prod(window) // model.patch_voxels
+    if tokens < 2 or round(keep_ratio * tokens) == tokens:
+        raise ValueError(f"keep_ratio {keep_ratio} of {tokens} tokens hides none; there is nothing to learn")
 
 
 def run_folder(run: str) -> str:

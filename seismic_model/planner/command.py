@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, get_args
 
 import click
 
-from seismic_model.config import MODEL_SIZES, Checkpointing, StrategyName, Triple
+from seismic_model.config import MODEL_SIZES, Checkpointing, StrategyName, Triple, check_window
 from seismic_model.options import Voxels
 from seismic_model.planner.assumptions import DEFAULT, AssumptionsError, read_machine
 from seismic_model.planner.layout import Choice, Precision
@@ -81,13 +81,15 @@ def plan(  # one argument an option
     if decoder is not None:
         model = model.model_copy(update={"decoder": decoder})
     try:
+        if window is not None:
+            check_window(model, window, keep)
         machine = read_machine(gpu, assumptions, price_per_gpu_hour)
         task = Task(model, window or model.patch, keep, decode_share, ema)
         choice = Choice(**fixed)
         found = largest(task, gpus, machine, choice, shape) if window is None else best(task, gpus, machine, choice)
-    except (PlanError, AssumptionsError) as error:
+    except PlanError as error:
         raise click.ClickException(str(error)) from error
-    except ValueError as error:
+    except (AssumptionsError, ValueError) as error:
         raise click.UsageError(str(error)) from error
     said = facts(found, samples)
     click.echo(json.dumps(said, indent=2) if as_json else text(said))

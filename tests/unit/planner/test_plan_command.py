@@ -75,6 +75,8 @@ def test_every_remedy_that_is_named_fits() -> None:
         (("--model", "1.8b", "--gpus", "8"), "--window or --largest"),
         (("--model", "1.8b", "--gpus", "8", "--window", "1536x1536"), "1536x1536x2048"),
         (("--model", "1.8b", "--gpus", "8", "--window", "100x100x100"), "multiple of patch"),
+        (("--model", "tiny", "--gpus", "1", "--window", "8x8x8", "--keep", "0.99"), "hides none"),
+        ((*ASKED, "--gpu", "h300"), "it knows: h100, h200"),
     ],
 )
 def test_options_that_make_no_sense_end_with_2(arguments: tuple[str, ...], expected: str) -> None:
@@ -108,7 +110,7 @@ def test_own_assumptions_are_taken_and_an_unusable_file_is_refused(tmp_path: Pat
     assert said(*ASKED, *arguments)["memory_per_gpu"]["usable"] < 20e9
     file.write_text("gpus: {}")
     refused = plan(*ASKED, *arguments)
-    assert refused.exit_code == 1
+    assert refused.exit_code == 2
     assert "shares" in refused.output
 
 
