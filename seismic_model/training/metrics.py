@@ -59,8 +59,9 @@ def read_metrics(lake: Lake, run: str) -> list[dict[str, Any]]:
     """Entries of ``metrics.jsonl``, oldest first; none before the first step.
 
     Fields, of all processes together: ``step`` (done, from 1), ``loss`` (mean over decoded live voxels of what is
-    minimised: the squared error of normalised amplitudes, or with patch normalisation of shape, mean and log deviation),
-    ``survey_error`` (squared error of normalised amplitudes for each survey in the batch, where it is finite), ``learning_rate``, ``gradient_norm`` (before clipping), ``seconds`` (of the step),
+    minimised: squared error of normalised amplitudes; with patch normalisation that of shape, mean and log deviation),
+    ``survey_error`` (squared error of normalised amplitudes for each survey in the batch, where it is finite),
+    ``learning_rate``, ``gradient_norm`` (before clipping), ``seconds`` (of the step),
     ``voxels_per_second`` and ``tokens_per_second`` (of whole crops),
     ``mfu`` (share of the devices' data-sheet rate, without one of what a large matrix product reaches; forward and
     backward counted once), ``data_wait_share`` (of the step, mean over processes),
