@@ -8,15 +8,16 @@ A benchmark exits 0 whatever its figures are, and 1 when it could not measure.
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import platform
 import signal
 import sys
 from collections.abc import Callable, Mapping
-from contextlib import redirect_stdout
+from contextlib import redirect_stdout, suppress
 from dataclasses import asdict, dataclass
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, Literal
 
@@ -24,7 +25,7 @@ from rich.console import Console
 from rich.table import Table
 
 _WIDTH = 160  # columns of a table that goes to a file
-_PACKAGES = ("seismic-retraining", "torch", "deepspeed", "numpy", "zarr", "obstore")
+_PACKAGES = ("seismic-retraining", "torch", "deepspeed", "numpy", "zarr", "obstore", "transformers")
 
 
 class CannotMeasureError(Exception):
@@ -93,6 +94,21 @@ def say(line: str) -> None:
     print(line, file=sys.stderr, flush=True)
 
 
+def seeds_in(text: str) -> list[int]:
+    """Of an option such as 0,1,2."""
+    found = [int(part) for part in text.split(",") if part.strip().isdecimal()]
+    if len(found) != len(text.split(",")) or len(set(found)) != len(found):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a list of different seeds; expected e.g. 0,1,2")
+    return found
+
+
+def positive(text: str) -> int:
+    """Of an option that is at least 1."""
+    if not text.isdecimal() or int(text) == 0:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of at least 1")
+    return int(text)
+
+
 def machine() -> str:
     """Processor, cores, memory and system in words."""
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
@@ -101,8 +117,12 @@ def machine() -> str:
 
 
 def versions() -> Mapping[str, str]:
-    """Versions of Python and of the packages that decide the figures."""
-    return {"python": platform.python_version()} | {name: version(name) for name in _PACKAGES}
+    """Versions of Python and of the packages that decide the figures, where they are installed."""
+    found = {"python": platform.python_version()}
+    for name in _PACKAGES:
+        with suppress(PackageNotFoundError):  # transformers, which one benchmark alone needs
+            found[name] = version(name)
+    return found
 
 
 def _processor() -> str:

@@ -30,7 +30,7 @@ import torch
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
-from benchmarks.common import Goal, Measured, run, say
+from benchmarks.common import Goal, Measured, positive, run, say, seeds_in
 from benchmarks.memory import peak_memory
 from benchmarks.trials.intervals import Draws, Logits, interval
 from benchmarks.trials.surveys import TrainingCrops, made_survey
@@ -99,8 +99,8 @@ def main() -> int:
     """Measure and print; the exit code."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.decoder", description=__doc__.splitlines()[0])
     parser.add_argument("--json", action="store_true", help="print one JSON object instead of a table")
-    parser.add_argument("--seeds", type=_numbers, default=[0, 1, 2], metavar="0,1,2", help="one training for each")
-    parser.add_argument("--processes", type=int, default=2, metavar="N", help="trainings at a time, a thread each")
+    parser.add_argument("--seeds", type=seeds_in, default=[0, 1, 2], metavar="0,1,2", help="one training for each")
+    parser.add_argument("--processes", type=positive, default=2, metavar="N", help="trainings at a time, a thread each")
     options = parser.parse_args()
     return run("decoder", lambda: measure(options.seeds, options.processes), tabulate, as_json=options.json)
 
@@ -248,13 +248,6 @@ def tabulate(rows: list[dict[str, Any]]) -> Table:
             end_section=row["decoder"] == "raw voxels",
         )
     return table
-
-
-def _numbers(text: str) -> list[int]:
-    numbers = [int(part) for part in text.split(",") if part.strip().isdecimal()]
-    if len(numbers) != len(text.split(",")) or len(set(numbers)) != len(numbers):
-        raise argparse.ArgumentTypeError(f"{text!r} is not a list of different numbers; expected e.g. 0,1,2")
-    return numbers
 
 
 if __name__ == "__main__":

@@ -24,7 +24,7 @@ import yaml
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
-from benchmarks.common import CannotMeasureError, Goal, Measured, run, say
+from benchmarks.common import CannotMeasureError, Goal, Measured, positive, run, say, seeds_in
 from flows import demo, steps, surveys
 from flows.launchers.local import LocalLauncher
 from flows.settings import SettingsError
@@ -51,8 +51,10 @@ def main() -> int:
     """Measure and print; the exit code."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.reconstruction", description=__doc__.splitlines()[0])
     parser.add_argument("--json", action="store_true", help="print one JSON object instead of a table")
-    parser.add_argument("--seeds", type=_seeds, default=[0, 1, 2], metavar="0,1,2", help="one training run for each")
-    parser.add_argument("--steps", type=_steps, metavar="N", help="a try with N steps, which is not the demo's recipe")
+    parser.add_argument("--seeds", type=seeds_in, default=[0, 1, 2], metavar="0,1,2", help="one training run for each")
+    parser.add_argument(
+        "--steps", type=positive, metavar="N", help="a try with N steps, which is not the demo's recipe"
+    )
     options = parser.parse_args()
     return run("reconstruction", lambda: measure(options.seeds, options.steps), tabulate, as_json=options.json)
 
@@ -204,19 +206,6 @@ def tabulate(rows: list[dict[str, Any]]) -> Table:
             end_section=mean,
         )
     return table
-
-
-def _seeds(text: str) -> list[int]:
-    seeds = [int(part) for part in text.split(",") if part.strip().isdecimal()]
-    if len(seeds) != len(text.split(",")) or len(set(seeds)) != len(seeds):
-        raise argparse.ArgumentTypeError(f"{text!r} is not a list of different seeds; expected e.g. 0,1,2")
-    return seeds
-
-
-def _steps(text: str) -> int:
-    if not text.isdecimal() or int(text) == 0:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number of steps; expected e.g. 100")
-    return int(text)
 
 
 if __name__ == "__main__":

@@ -19,15 +19,15 @@ import statistics
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
-from contextlib import ExitStack
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
-from benchmarks.common import CannotMeasureError, Goal, Measured, run, say
+from benchmarks.common import CannotMeasureError, Goal, Measured, positive, run, say
 from benchmarks.reconstruction import freeze_surveys, request_of, take_in_surveys
 from flows import steps
 from ingestion.embedded_s3 import BUCKET, serve
@@ -54,7 +54,7 @@ def main() -> int:
     """Measure and print; the exit code."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.scaling", description=__doc__.splitlines()[0])
     parser.add_argument("--json", action="store_true", help="print one JSON object instead of a table")
-    parser.add_argument("--rounds", type=int, default=3, metavar="N", help="turns of each layout")
+    parser.add_argument("--rounds", type=positive, default=3, metavar="N", help="turns of each layout")
     options = parser.parse_args()
     return run("scaling", lambda: measure(options.rounds), tabulate, as_json=options.json)
 
@@ -104,12 +104,17 @@ def train_at_once(configs: Sequence[RunConfig], processes: Sequence[int]) -> Row
     return counted([read_metrics(lake, each.run) for each in configs], [each.batch for each in configs])
 
 
-def _started(config: RunConfig, processes: int) -> subprocess.Popen[bytes]:
+@contextmanager
+def _started(config: RunConfig, processes: int) -> Iterator[subprocess.Popen[bytes]]:
+    """A training that ends with the block; its output is that of this program, on standard error."""
     command = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={processes}"]
     command += ["-m", "seismic_model.train", "--config", Lake(config.lake).uri_of(config.key)]
-    return subprocess.Popen(  # its output is that of this program, on standard error
-        [sys.executable, *command], env=os.environ | {"OMP_NUM_THREADS": "1"}, stdout=sys.stderr
-    )
+    job = subprocess.Popen([sys.executable, *command], env=os.environ | {"OMP_NUM_THREADS": "1"}, stdout=sys.stderr)
+    try:
+        yield job
+    finally:
+        job.terminate()
+        job.wait()
 
 
 def counted(runs: Sequence[Sequence[Row]], batches: Sequence[int]) -> Row:

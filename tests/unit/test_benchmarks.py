@@ -7,12 +7,13 @@ import json
 import signal
 import sys
 from collections.abc import Iterator
+from types import ModuleType
 
 import pytest
 import yaml
 from rich.table import Table
 
-from benchmarks import reconstruction
+from benchmarks import decoder, reconstruction, scaling, step
 from benchmarks.common import CannotMeasureError, Goal, Measured, run
 from benchmarks.reconstruction import goals, rows_of, tabulate
 from flows import demo
@@ -155,15 +156,25 @@ def test_what_could_not_be_measured_ends_with_1_and_the_reason(capsys: pytest.Ca
     assert "reconstruction could not be measured: no server" in said.err
 
 
-@pytest.mark.parametrize("arguments", [["--seeds", "0,x"], ["--seeds", "1,1"], ["--seeds", ""], ["--steps", "0"]])
+@pytest.mark.parametrize(
+    ("benchmark", "arguments"),
+    [
+        (reconstruction, ["--seeds", "0,x"]),
+        (reconstruction, ["--steps", "0"]),
+        (decoder, ["--seeds", "1,1"]),
+        (decoder, ["--processes", "0"]),
+        (step, ["--seeds", ""]),
+        (scaling, ["--rounds", "-1"]),
+    ],
+)
 def test_unusable_arguments_are_refused(
-    arguments: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    benchmark: ModuleType, arguments: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(sys, "argv", ["reconstruction", *arguments])
+    monkeypatch.setattr(sys, "argv", [benchmark.__name__, *arguments])
     with pytest.raises(SystemExit) as ended:
-        reconstruction.main()
+        benchmark.main()
     assert ended.value.code == 2
-    assert "expected e.g." in capsys.readouterr().err
+    assert f"{arguments[1]!r} is not a" in capsys.readouterr().err
 
 
 def test_the_demo_holds_out_a_survey_that_its_first_week_makes() -> None:
