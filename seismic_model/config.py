@@ -135,7 +135,7 @@ class RunConfig(Contract):
     def _fits(self) -> RunConfig:
         check_window(self.model, self.window, self.keep_ratio)
         if self.precision == "float64" and self.strategy.startswith("zero"):
-            raise ValueError("float64 needs strategy 'ddp' or 'fsdp2': DeepSpeed keeps float32 master weights")
+            raise ValueError("float64 needs strategy 'ddp', 'fsdp2' or 'hsdp': DeepSpeed keeps float32 master weights")
         if self.compile and self.strategy == "zero3":
             raise ValueError("compile needs another strategy than 'zero3', which gathers weights inside the blocks")
         if self.cp % self.ulysses or any(h % self.ulysses for h in (self.model.heads, self.model.decoder_heads)):

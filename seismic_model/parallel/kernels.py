@@ -23,7 +23,6 @@ Three = tuple[Tensor, Tensor, Tensor]
 class Kernel(NamedTuple):
     """One implementation of softmax(q kᵀ / √D) v over (B, H, N, D) and its gradients."""
 
-    name: str
     forward: Callable[[Tensor, Tensor, Tensor], tuple[Tensor, Tensor, State]]  # q, k, v → out, lse (B, H, N), state
     backward: Callable[[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, State], Three]  # grad_out, q, k, v, out, lse
 
@@ -94,7 +93,7 @@ def _efficient_backward(
     return gradients[0], gradients[1], gradients[2]
 
 
-CPU_FLASH = Kernel("cpu flash", _cpu_flash, _cpu_flash_backward)
-CUDA_FLASH = Kernel("cuda flash", _cuda_flash, _cuda_flash_backward)
-CUDNN = Kernel("cudnn", _cudnn, _cudnn_backward)
-EFFICIENT = Kernel("cuda memory-efficient", _efficient, _efficient_backward)
+CPU_FLASH = Kernel(_cpu_flash, _cpu_flash_backward)
+CUDA_FLASH = Kernel(_cuda_flash, _cuda_flash_backward)
+CUDNN = Kernel(_cudnn, _cudnn_backward)
+EFFICIENT = Kernel(_efficient, _efficient_backward)

@@ -71,7 +71,10 @@ def open_mesh(cp: int, ulysses: int = 1) -> Iterator[Mesh]:
     if ulysses < 1 or cp % ulysses:
         raise MeshError(f"cp={cp} cannot be split into groups of ulysses={ulysses}; expected a divisor of cp")
     device = _device(int(os.environ["LOCAL_RANK"]))
-    dist.init_process_group("nccl" if device.type == "cuda" else "gloo")
+    if device.type == "cuda":
+        dist.init_process_group("nccl", device_id=device)  # else NCCL makes a communicator for each pair that talks
+    else:
+        dist.init_process_group("gloo")
     try:
         yield arrange(cp, ulysses, device)
     finally:
