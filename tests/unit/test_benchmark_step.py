@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib.util import find_spec
 from typing import Any
 
 import pytest
@@ -29,8 +30,9 @@ MODEL = ModelConfig(
 
 
 def contenders() -> list[Contender]:
-    pytest.importorskip("transformers")
-    return [Ours(MODEL, WINDOW, 0.25, 1.0, 0), PlainRecipe(MODEL, WINDOW, 0.25, 0), VideoMae(MODEL, WINDOW, 0.25, 0)]
+    """VideoMAE where the extra ``bench`` is installed."""
+    found: list[Contender] = [Ours(MODEL, WINDOW, 0.25, 1.0, 0), PlainRecipe(MODEL, WINDOW, 0.25, 0)]
+    return [*found, VideoMae(MODEL, WINDOW, 0.25, 0)] if find_spec("transformers") else found
 
 
 @torch.inference_mode()
