@@ -67,7 +67,7 @@ def merge_seconds(model: ModelConfig, tokens: Tokens, layout: Layout, machine: M
         part.depth * layout.ring * (part.queries + part.queries + 2 * part.keys) * part.width / layout.cp
         for part in mixings(model, tokens)
     )
-    return elements / 2 * MERGE_BYTES / machine.memory_rate
+    return layout.crops * elements / 2 * MERGE_BYTES / machine.memory_rate
 
 
 def transfers(
@@ -90,9 +90,9 @@ def _ring(model: ModelConfig, tokens: Tokens, layout: Layout, machine: Machine) 
     ring, rounds = layout.ring, 2 if layout.checkpointing == "full" else 1
     sent = seconds = exposed = 0.0
     for part in mixings(model, tokens):
-        elements = 2 * (part.keys / ring) * (part.width / layout.ulysses)  # keys and values of one block
+        elements = 2 * layout.crops * (part.keys / ring) * (part.width / layout.ulysses)  # of one block's k and v
         hop, gradient_hop = elements * BYTES[layout.precision], elements * 4
-        compute = 4 * (part.queries / ring) * (part.keys / ring) * (part.width / layout.ulysses) / flops
+        compute = 2 * elements * (part.queries / ring) / flops
         forward, backward = hop / rate, (hop + gradient_hop) / rate
         home = gradient_hop / rate  # the last one has no more attention to hide behind
         sent += part.depth * ((rounds + 1) * (ring - 1) * hop + ring * gradient_hop)
@@ -108,7 +108,7 @@ def _all_to_all(model: ModelConfig, tokens: Tokens, layout: Layout, machine: Mac
     rounds = 2 if layout.checkpointing == "full" else 1
     elements = sum(2 * (part.queries + part.keys) * part.width * part.depth for part in mixings(model, tokens))
     share = (layout.ulysses - 1) / layout.ulysses / layout.cp
-    sent = layout.accumulation * (rounds + 1) * elements * BYTES[layout.precision] * share
+    sent = layout.accumulation * layout.crops * (rounds + 1) * elements * BYTES[layout.precision] * share
     seconds = sent / machine.neighbour_rate(inside_node=True)
     return Transfer("all-to-all of heads", sent, seconds, seconds)
 

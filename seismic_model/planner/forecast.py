@@ -63,7 +63,7 @@ class Forecast:
     @property
     def batch(self) -> int:
         """Crops of one step."""
-        return self.layout.dp * self.layout.accumulation
+        return self.layout.dp * self.layout.crops * self.layout.accumulation
 
     @property
     def step_seconds(self) -> float:
@@ -118,6 +118,7 @@ def forecast(task: Task, layout: Layout, machine: Machine) -> Forecast:
 def _passes(work: Mapping[Part, Work], layout: Layout, machine: Machine) -> Passes:
     rates = {
         part: layout.cp
+        / layout.crops
         * (machine.attention_flops if part.endswith("attention") else machine.linear_flops)(layout.precision)
         for part in work
     }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal, get_args
@@ -23,7 +24,8 @@ class Layout:
     strategy: StrategyName
     checkpointing: Checkpointing
     precision: Precision
-    accumulation: int = 1
+    crops: int = 1  # in one micro-batch of each group that shares them
+    accumulation: int = 1  # micro-batches in one step
 
     @property
     def cp(self) -> int:
@@ -32,7 +34,7 @@ class Layout:
 
     @property
     def dp(self) -> int:
-        """Crops side by side."""
+        """Groups side by side."""
         return self.gpus // self.cp
 
     @property
@@ -56,37 +58,41 @@ class Choice:
     checkpointing: Checkpointing | None = None
     precision: Precision = "bfloat16"
     batch: int | None = None  # crops in one optimiser step
+    accumulation: int | None = None  # micro-batches in one optimiser step
 
 
 def layouts(model: ModelConfig, gpus: int, gpus_per_node: int, choice: Choice) -> Iterator[Layout]:
-    """All layouts that keep to the choice, the plainest first."""
+    """All layouts that keep to the choice; without a batch each group takes one crop at a time."""
     node = min(gpus_per_node, gpus)
-    for cp in _divisors(gpus):
-        if choice.cp not in (None, cp) or not (node % cp == 0 or cp % node == 0):
+    strategies = [choice.strategy] if choice.strategy else get_args(StrategyName)
+    checkpointing = [choice.checkpointing] if choice.checkpointing else get_args(Checkpointing)
+    arranged = itertools.product(_groups(model, gpus, node, choice), strategies, checkpointing)
+    for (ring, ulysses), strategy, recomputed in arranged:
+        if strategy == "hsdp" and (gpus == node or gpus % node):
             continue
-        dp = gpus // cp
-        if choice.batch is not None and choice.batch % dp:
+        for crops, accumulation in _micro_batches(gpus // (ring * ulysses), choice):
+            yield Layout(gpus, node, ring, ulysses, strategy, recomputed, choice.precision, crops, accumulation)
+
+
+def _groups(model: ModelConfig, gpus: int, node: int, choice: Choice) -> Iterator[tuple[int, int]]:
+    """Ring and ulysses; heads are exchanged on NVLink only, so inside a node."""
+    for cp in [choice.cp] if choice.cp else _divisors(gpus):
+        if gpus % cp or (node % cp and cp % node):
             continue
-        for ulysses in _divisors(cp):
-            heads_divide = model.heads % ulysses == 0 and model.decoder_heads % ulysses == 0
-            if choice.ulysses not in (None, ulysses) or node % ulysses or not heads_divide:
-                continue
-            for strategy in get_args(StrategyName):
-                if choice.strategy not in (None, strategy) or (strategy == "hsdp" and (gpus == node or gpus % node)):
-                    continue
-                for checkpointing in get_args(Checkpointing):
-                    if choice.checkpointing in (None, checkpointing):
-                        accumulation = 1 if choice.batch is None else choice.batch // dp
-                        yield Layout(
-                            gpus,
-                            node,
-                            cp // ulysses,
-                            ulysses,
-                            strategy,
-                            checkpointing,
-                            choice.precision,
-                            accumulation,
-                        )
+        for ulysses in [choice.ulysses] if choice.ulysses else _divisors(cp):
+            if not any(whole % ulysses for whole in (cp, node, model.heads, model.decoder_heads)):
+                yield cp // ulysses, ulysses
+
+
+def _micro_batches(groups: int, choice: Choice) -> Iterator[tuple[int, int]]:
+    """Crops at a time, and how many times in a step."""
+    if choice.batch is None:
+        yield 1, choice.accumulation or 1
+    elif choice.batch % groups == 0:
+        crops = choice.batch // groups
+        for accumulation in [choice.accumulation] if choice.accumulation else _divisors(crops):
+            if crops % accumulation == 0:
+                yield crops // accumulation, accumulation
 
 
 def _divisors(number: int) -> list[int]:

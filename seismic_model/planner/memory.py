@@ -148,8 +148,9 @@ class _Stack:
 
 def _moments(model: ModelConfig, tokens: Tokens, layout: Layout, on_cpu: bool) -> Iterator[Parts]:
     """What is held beside weights, gradients and moments: at the loss, and in each block's turn in backward."""
-    whole, visible, decoded = (math.ceil(n / layout.cp) for n in (tokens.whole, tokens.visible, tokens.decoded))
-    encoded, number, patch = visible + tokens.registers, BYTES[layout.precision], model.patch_voxels
+    counts = (tokens.whole, tokens.visible, tokens.decoded)
+    whole, visible, decoded = (layout.crops * math.ceil(n / layout.cp) for n in counts)
+    encoded, number, patch = visible + layout.crops * tokens.registers, BYTES[layout.precision], model.patch_voxels
     shared = (number, layout.checkpointing, layout.ring, layout.ulysses, on_cpu)
     encoder = _Stack(encoded, encoded, model.width, model.heads, model.depth, False, *shared)
     cross = model.decoder == "cross"

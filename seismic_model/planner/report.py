@@ -35,6 +35,7 @@ def facts(forecast: Forecast, samples: int | None) -> dict[str, Any]:
             "activation_checkpointing": layout.checkpointing,
             "precision": layout.precision,
             "batch": forecast.batch,
+            "crops_at_a_time": layout.crops,
             "accumulation": layout.accumulation,
         },
         "memory_per_gpu": dict(forecast.memory) | {"total": forecast.memory_total, "usable": machine.memory},
@@ -77,7 +78,8 @@ def text(said: dict[str, Any]) -> str:
         f"{tokens['decoded']:,} decoded, {tokens['registers']} registers",
         f"layout      {layout['gpus']} GPUs = dp {layout['dp']} x cp {layout['cp']} (ring {layout['ring']} x ulysses "
         f"{layout['ulysses']}), {layout['strategy']}, {layout['precision']}, "
-        f"checkpointing {layout['activation_checkpointing']}, {layout['batch']} crops a step",
+        f"checkpointing {layout['activation_checkpointing']}, {layout['batch']} crops a step "
+        f"({layout['crops_at_a_time']} at a time for each group)",
         f"step        {step['seconds']:.3g} s, {step['samples_per_second']:.4g} crops/s, "
         f"{step['tokens_per_second']:.3g} tokens/s, MFU {step['mfu']:.0%}; "
         f"a node takes in {step['voxel_bytes_per_second_and_node'] / _GB:.2g} GB/s of float32 voxels",

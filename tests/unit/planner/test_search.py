@@ -34,10 +34,10 @@ def test_heads_are_exchanged_only_inside_a_node_and_where_both_parts_divide() ->
 
 
 def test_what_is_fixed_stays(h200: Machine) -> None:
-    choice = Choice(cp=16, ulysses=2, strategy="zero3", checkpointing="full", batch=8)
+    choice = Choice(cp=16, ulysses=2, strategy="zero3", checkpointing="full", batch=8, accumulation=2)
     layout = best(LARGE, 64, h200, choice).layout
     assert (layout.cp, layout.ulysses, layout.strategy, layout.checkpointing) == (16, 2, "zero3", "full")
-    assert layout.accumulation == 2
+    assert (layout.crops, layout.accumulation) == (1, 2)
 
 
 def test_what_does_not_fit_is_refused_with_what_would(h200: Machine) -> None:
