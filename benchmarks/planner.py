@@ -13,7 +13,9 @@ that this one follows, beside what the planner makes of it. No GPU is needed, an
 from __future__ import annotations
 
 import argparse
+import gc
 import math
+import os
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -39,11 +41,19 @@ from seismic_model.planner.parameters import parameters_of
 FLOP_GOAL, MEMORY_GOAL = 0.02, 0.15  # largest error, as a share of what was measured
 
 aten = torch.ops.aten
+
+
+def _forward(q: Any, k: Any, v: Any, *_: Any, **__: Any) -> int:
+    return sdpa_flop_count(q, k, v)  # type: ignore[no-any-return, no-untyped-call]
+
+
+def _backward(grad: Any, q: Any, k: Any, v: Any, *_: Any, **__: Any) -> int:
+    return sdpa_backward_flop_count(grad, q, k, v)  # type: ignore[no-any-return, no-untyped-call]
+
+
 COUNTED_TOO = {  # the counter knows CUDA's fused attention only; it hands over shapes
-    aten._scaled_dot_product_flash_attention_for_cpu: lambda q, k, v, *_, **__: sdpa_flop_count(q, k, v),
-    aten._scaled_dot_product_flash_attention_for_cpu_backward: lambda grad, q, k, v, *_, **__: sdpa_backward_flop_count(
-        grad, q, k, v
-    ),
+    aten._scaled_dot_product_flash_attention_for_cpu: _forward,
+    aten._scaled_dot_product_flash_attention_for_cpu_backward: _backward,
 }
 
 
@@ -95,24 +105,32 @@ def case(model: ModelConfig, edge: int, world: int = 1, *, looked_at: bool = Fal
     i, x, z = (n * p for n, p in zip((edge, edge, 2 * edge), model.patch, strict=True))
     groups = world // settings.get("cp", 1)
     named = {"lake": "file:///nowhere", "run": "planner", "dataset": "none", "dataset_sha256": "0" * 64, "steps": 1}
-    config = RunConfig(model=model, window=(i, x, z), **named, **({"batch": groups, "strategy": "ddp"} | settings))
+    plain = {"model": model, "window": (i, x, z), "batch": groups, "strategy": "ddp"}
+    config = RunConfig.model_validate(named | plain | settings)
     return Case(config, world, looked_at)
 
 
 def model(width: int, depth: int, heads: int, decoding: tuple[int, int, int], **more: Any) -> ModelConfig:
     """With patches of 4 × 4 × 4 unless told otherwise."""
     named = dict(zip(("decoder_width", "decoder_depth", "decoder_heads"), decoding, strict=True))
-    return ModelConfig(**({"patch": (4, 4, 4)} | more), width=width, depth=depth, heads=heads, **named)
+    plain = {"patch": (4, 4, 4), "width": width, "depth": depth, "heads": heads}
+    return ModelConfig.model_validate(plain | named | more)
 
 
 def flop_cases() -> list[Case]:
     """Both decoders, all kinds of recomputation, several sizes, and spread over processes."""
     plain, small = model(96, 3, 4, (48, 2, 4)), MODEL_SIZES["small"]
     cases = [
-        case(shape.model_copy(update={"decoder": decoder}), edge, activation_checkpointing=again, **more)
-        for shape, edge, more in (
-            (plain, 4, {}),
-            (plain.model_copy(update={"registers": 5}), 6, {"keep_ratio": 0.1, "decode_share": 0.4}),
+        case(
+            shape.model_copy(update={"decoder": decoder}),
+            edge,
+            activation_checkpointing=again,
+            keep_ratio=keep,
+            decode_share=share,
+        )
+        for shape, edge, keep, share in (
+            (plain, 4, 0.25, 1),
+            (plain.model_copy(update={"registers": 5}), 6, 0.1, 0.4),
         )
         for decoder in ("self", "cross")
         for again in ("none", "selective", "full")
@@ -140,6 +158,12 @@ def memory_cases() -> list[Case]:
         for decoder in ("self", "cross")
         for again in ("none", "selective", "full")
     ]
+    broad = model(256, 3, 4, (128, 2, 4))
+    derived += [
+        case(broad, 2, 2, looked_at=True, strategy=strategy, precision=p)
+        for strategy, p in (("ddp", "float32"), ("fsdp2", "float32"), ("fsdp2", "bfloat16"), ("zero1", "bfloat16"))
+    ]
+    derived.append(case(MODEL_SIZES["small"], 6, looked_at=True))
     wide, deep = model(128, 6, 4, (64, 2, 2)), model(64, 3, 2, (96, 5, 4))
     cross, tall = (m.model_copy(update={"decoder": "cross"}) for m in (wide, deep))
     held_out = [
@@ -152,12 +176,16 @@ def memory_cases() -> list[Case]:
         case(tall, 9, precision="bfloat16", activation_checkpointing="selective", decode_share=0.3),
         case(tall.model_copy(update={"registers": 8, "patch_normalisation": True}), 8),
         case(MODEL_SIZES["tiny"], 8, batch=2),
-        case(MODEL_SIZES["small"], 6),
+        case(model(192, 8, 6, (96, 4, 4)), 5),
         case(deep, 6, batch=6, accumulation=2),
         case(wide, 8, 2, cp=2),
         case(cross, 10, 2, cp=2, precision="bfloat16"),
         case(wide, 10, 2, cp=2, ulysses=2, activation_checkpointing="full"),
         case(tall, 10, 2, cp=2, ulysses=2),
+        case(wide, 8, 2, strategy="fsdp2"),
+        case(tall, 8, 2, strategy="fsdp2", precision="bfloat16", activation_checkpointing="selective"),
+        case(deep, 8, 2, strategy="fsdp2", batch=4, accumulation=2),
+        case(cross, 8, 2, strategy="zero1", precision="bfloat16"),
         case(deep, 10, 4, cp=4, ulysses=2, activation_checkpointing="selective"),
     ]
     return derived + held_out
@@ -169,12 +197,14 @@ def counted_flops(measured: Case) -> int:
     net = MaskedAutoencoder(measured.config.model, 0, measured.config.activation_checkpointing)
     with FlopCounterMode(display=False, custom_mapping=COUNTED_TOO) as counter:
         _loss(net, measured, mesh)[0].backward()  # type: ignore[no-untyped-call]
-    return counter.get_total_flops()
+    return int(counter.get_total_flops())
 
 
 def held_bytes(measured: Case) -> int:
     """What this process holds at the worst moment of one training step."""
     mesh, config = _mesh(measured), measured.config
+    os.environ["LOCAL_RANK"] = str(mesh.rank)  # which DeepSpeed asks for
+    gc.collect()  # what is left of the case before must not be given back while this one is counted
     with peak_memory() as memory:
         net = MaskedAutoencoder(config.model, 0, config.activation_checkpointing)
         strategy = strategies.build(net, config, mesh)
@@ -210,8 +240,7 @@ def flop_row(measured: Case, found: int) -> dict[str, Any]:
 
 def memory_row(measured: Case, found: int) -> dict[str, Any]:
     """Measured beside forecast, of the fullest process."""
-    shape = measured.config.model
-    parts = memory_of(shape, measured.tokens, sum(parameters_of(shape).values()), measured.layout, on_cpu=True)
+    parts = memory_of(measured.config.model, measured.tokens, measured.layout, on_cpu=True)
     return _row("memory", measured, found, sum(parts.values())) | {"parts": parts}
 
 

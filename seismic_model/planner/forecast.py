@@ -108,7 +108,7 @@ def forecast(task: Task, layout: Layout, machine: Machine) -> Forecast:
         task,
         layout,
         machine,
-        memory_of(task.model, task.tokens, weights, layout, ema=task.ema),
+        memory_of(task.model, task.tokens, layout, ema=task.ema),
         work,
         layout.accumulation * (passes.forward + passes.backward + merging) + optimiser,
         transfers(task.model, weights, task.tokens, layout, machine, passes),

@@ -13,34 +13,48 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
-from seismic_model.config import Checkpointing, ModelConfig
+from seismic_model.config import Checkpointing, ModelConfig, StrategyName
 from seismic_model.planner.flops import Tokens
-from seismic_model.planner.layout import BYTES, Layout
-from seismic_model.planner.parameters import block_parameters
+from seismic_model.planner.layout import BYTES, Layout, Precision
+from seismic_model.planner.parameters import block_parameters, parameters_of
 
 Parts = dict[str, float]
 
 MLP_KEPT = 10  # units: sum behind attention, its norm, and the four times as wide input and output of GELU
 MLP_GRADIENTS = 5  # units, where GELU is differentiated: two of four times the width, one freed, and the skip's
-BUCKET = 500_000_000  # gradients that DeepSpeed reduces at once
-LIVE = 1_000_000_000  # weights that DeepSpeed stage 3 keeps gathered
+BUCKET = 500_000_000  # gradients for which DeepSpeed reserves room at once, however few there are
+LIVE = 1_000_000_000  # weights that DeepSpeed's stage 3 keeps gathered
+NORMED = 25 * 2**20  # bytes of gradients that DDP takes the norm of at once, in float64
+
+# Bytes a parameter in DeepSpeed's optimiser step: everywhere, and shared by the GPUs. Measured with 1, 2 and 4 CPU
+# processes, its bucket not counted
+DEEPSPEED_STEP: dict[tuple[StrategyName, Precision], tuple[int, int]] = {
+    ("zero1", "float32"): (8, 12),
+    ("zero1", "bfloat16"): (10, 12),
+    ("zero2", "float32"): (8, 12),
+    ("zero2", "bfloat16"): (8, 16),
+    ("zero3", "float32"): (8, 20),
+    ("zero3", "bfloat16"): (8, 18),
+}
 
 
 def memory_of(
     model: ModelConfig,
     tokens: Tokens,
-    parameters: int,
     layout: Layout,
     *,
     ema: bool = False,
     on_cpu: bool = False,
 ) -> dict[str, int]:
     """Bytes by part. ``on_cpu`` counts as the CPU's operators keep it."""
-    held = _held(model, parameters, layout)
+    parameters = sum(parameters_of(model).values())
+    held = _held(parameters, layout)
     if ema:
         held["averaged weights"] = 4 * parameters / _copies(layout)
-    fullest = max(_moments(model, tokens, layout, on_cpu), key=lambda parts: sum(parts.values()))
-    return {part: math.ceil(size) for part, size in (held | fullest).items()}
+    moments = [*_moments(model, tokens, layout, on_cpu), _optimiser_step(parameters, held, layout)]
+    fullest = max(moments, key=lambda parts: sum(parts.values()))
+    parts = {part: held.get(part, 0) + fullest.get(part, 0) for part in {**held, **fullest}}
+    return {part: math.ceil(size) for part, size in parts.items()}
 
 
 def _copies(layout: Layout) -> int:
@@ -48,30 +62,40 @@ def _copies(layout: Layout) -> int:
     return 1 if layout.strategy == "ddp" else layout.shards
 
 
-def _held(model: ModelConfig, parameters: int, layout: Layout) -> Parts:
-    width, shards = BYTES[layout.precision], layout.shards
-    master = 4 if layout.precision != "float32" and layout.strategy in ("ddp", "zero1", "zero2", "zero3") else 0
-    weights, gradients, buffers = float(width), 4.0, 0.0
-    bucket = (width + 4) * min(parameters, BUCKET)  # as it is found, and in float32 on its way
+def _held(parameters: int, layout: Layout) -> Parts:
+    """What stays from step to step; FSDP2 makes gradients anew, and its weights are the masters."""
+    number, shards = BYTES[layout.precision], layout.shards
+    weights, gradients, optimiser, buckets = float(number), 4.0, 12.0 / shards, 0.0
     match layout.strategy:
+        case "ddp":
+            optimiser = 8 if number == 4 else 12
         case "zero1":
-            buffers = bucket
+            buckets = 4 * BUCKET if number == 4 else 0
         case "zero2":
-            gradients, buffers = 4 / shards, bucket
+            gradients, buckets = 4 / shards, number * BUCKET
         case "zero3":
-            weights, gradients = width / shards, 4 / shards
-            buffers = bucket + width * min(parameters, LIVE)
-        case "fsdp2" | "hsdp":  # its weights are the masters; two blocks and the rest are gathered to compute
-            weights, gradients = 4 / shards, 4 / shards if layout.accumulation == 1 else 4.0
-            block = block_parameters(model.width, model.heads)
-            rest = parameters - model.depth * block
-            buffers = width * (2 * block + rest) + (width + 4) * block
+            weights, gradients = number / shards, 4 / shards
+            buckets = 4 * BUCKET + number * min(parameters, LIVE)
+        case "fsdp2" | "hsdp":
+            weights, optimiser = 4 / shards, 8 / shards
+            gradients = 0 if layout.accumulation == 1 else 4  # whole ones until the last micro-batch
     return {
         "weights": weights * parameters,
         "gradients": gradients * parameters,
-        "master weights and moments": (master + 8) * parameters / _copies(layout),
-        "gathered weights and buckets": buffers,
+        "master weights and moments": optimiser * parameters,
+        "gathered weights and buckets": buckets,
     }
+
+
+def _optimiser_step(parameters: int, held: Parts, layout: Layout) -> Parts:
+    """What the step itself takes: norms in float64, and copies of DeepSpeed's."""
+    if layout.strategy == "ddp":
+        return {"optimiser step": 2 * min(4.0 * parameters, NORMED)}
+    if layout.strategy in ("fsdp2", "hsdp"):
+        return {"gradients": 4 * parameters / layout.shards}
+    everywhere, shared = DEEPSPEED_STEP[layout.strategy, layout.precision]
+    whole = (everywhere + shared / layout.shards) * parameters
+    return {"optimiser step": max(0.0, whole - sum(held.values()) + held["gathered weights and buckets"])}
 
 
 @dataclass(frozen=True)
@@ -171,7 +195,22 @@ def _moments(model: ModelConfig, tokens: Tokens, layout: Layout, on_cpu: bool) -
     # prediction and target, both in float32 too, difference, its square, the live part of that
     loss = decoded * patch * (1 + number + (8 if number < 4 else 0) + 12) + whole * patch * number
     yield {"data": batch, "activations": everything, "head and loss": prediction + loss}
-    for stack, under in ((encoder, below), (decoder, below + encoder.depth * encoder.kept + between)):
-        for turn in stack.turns():
-            kept = under + stack.depth * stack.kept
-            yield {"data": batch, "activations": kept, "head and loss": prediction} | turn
+    behind_decoder = decoder.depth * block_parameters(decoder.width, decoder.heads)
+    for stack, under, done in (
+        (decoder, below + encoder.depth * encoder.kept + between, 0),
+        (encoder, below, behind_decoder),
+    ):
+        block = block_parameters(stack.width, stack.heads)
+        for depth in {stack.depth, 1}:  # the last block comes first
+            sharded = _block_of_fsdp(block, done + (stack.depth - depth) * block, layout)
+            for turn in stack.turns():
+                kept = under + depth * stack.kept
+                yield {"data": batch, "activations": kept, "head and loss": prediction} | turn | sharded
+
+
+def _block_of_fsdp(block: int, done: int, layout: Layout) -> Parts:
+    """Gradients that FSDP2 has found, and its block: two sets of weights, its gradients and what is sent of them."""
+    if layout.strategy not in ("fsdp2", "hsdp"):
+        return {}
+    number, found = BYTES[layout.precision], 0.0 if layout.accumulation > 1 else 4 * done / layout.shards
+    return {"gradients": found, "gathered weights and buckets": (3 * number + 4) * block}

@@ -105,7 +105,7 @@ class AllReduce(LocalAdamW):
         with self.mesh.waiting:
             self._sender.finish()
         self._gradient /= self.mesh.world
-        return [self._gradient]
+        return [bucket.gradient for bucket in self._sender.buckets]  # the norm takes a float64 copy of each
 
     def _drop_gradients(self) -> None:
         self._gradient.zero_()

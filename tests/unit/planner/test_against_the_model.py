@@ -30,8 +30,9 @@ def test_every_weight_is_counted(config: ModelConfig) -> None:
     assert sum(parameters_of(config).values()) == counted
 
 
-@pytest.mark.parametrize("again", ["none", "selective", "full"])
-@pytest.mark.parametrize(("config", "cp", "ulysses"), [(SELF, 2, 1), (CROSS, 2, 2), (CROSS, 1, 1)])
+@pytest.mark.parametrize(
+    ("config", "cp", "ulysses", "again"), [(SELF, 2, 1, "full"), (SELF, 1, 1, "selective"), (CROSS, 2, 2, "none")]
+)
 def test_every_multiplication_is_counted(config: ModelConfig, cp: int, ulysses: int, again: str, pair: Crew) -> None:
     spread = case(config, 5, 2, cp=cp, ulysses=ulysses, activation_checkpointing=again, decode_share=0.6)
     found = sum(pair.ask(counted_flops, spread))
