@@ -16,6 +16,8 @@ import argparse
 import gc
 import math
 import os
+import sys
+from contextlib import redirect_stdout
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -205,7 +207,7 @@ def held_bytes(measured: Case) -> int:
     mesh, config = _mesh(measured), measured.config
     os.environ["LOCAL_RANK"] = str(mesh.rank)  # which DeepSpeed asks for
     gc.collect()  # what is left of the case before must not be given back while this one is counted
-    with peak_memory() as memory:
+    with redirect_stdout(sys.stderr), peak_memory() as memory:  # DeepSpeed talks
         net = MaskedAutoencoder(config.model, 0, config.activation_checkpointing)
         strategy = strategies.build(net, config, mesh)
         for _ in range(config.accumulation):
