@@ -40,15 +40,16 @@ def test_every_multiplication_is_counted(config: ModelConfig, cp: int, ulysses: 
 
 
 @pytest.mark.parametrize(
-    ("config", "settings"),
+    ("decoder", "settings"),
     [
-        (SELF, {"cp": 2}),
-        (SELF, {"activation_checkpointing": "selective"}),
-        (CROSS, {"cp": 2, "ulysses": 2, "activation_checkpointing": "full"}),
-        (CROSS, {"precision": "bfloat16", "batch": 4}),
+        ("self", {"cp": 2}),
+        ("self", {"activation_checkpointing": "selective"}),
+        ("cross", {"cp": 2, "ulysses": 2, "activation_checkpointing": "full"}),
+        ("cross", {"precision": "bfloat16", "batch": 4}),
     ],
 )
-def test_memory_is_forecast_within_15_percent(config: ModelConfig, settings: dict[str, object], pair: Crew) -> None:
-    spread = case(config, 8, 2, **settings)
+def test_memory_is_forecast_within_a_tenth(decoder: str, settings: dict[str, object], pair: Crew) -> None:
+    """Of a model so narrow that most of its memory is what backward needs."""
+    spread = case(model(32, 4, 4, (32, 2, 4), decoder=decoder), 11, 2, **settings)
     row = memory_row(spread, max(pair.ask(held_bytes, spread)))
-    assert abs(row["error"]) < 0.15, row
+    assert abs(row["error"]) < 0.10, row
