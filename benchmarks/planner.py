@@ -36,7 +36,7 @@ from seismic_model.parallel import strategies
 from seismic_model.parallel.attention import attention_over
 from seismic_model.parallel.mesh import Mesh, arrange
 from seismic_model.planner.flops import Tokens, tokens_of, work_of
-from seismic_model.planner.layout import Layout
+from seismic_model.planner.layout import Layout, Precision
 from seismic_model.planner.memory import memory_of
 from seismic_model.planner.parameters import parameters_of
 
@@ -57,6 +57,9 @@ COUNTED_TOO = {  # the counter knows CUDA's fused attention only; it hands over 
     aten._scaled_dot_product_flash_attention_for_cpu: _forward,
     aten._scaled_dot_product_flash_attention_for_cpu_backward: _backward,
 }
+
+# bytes that the CPU's attention takes for itself in backward, the same for all shapes with 768 tokens or more
+SCRATCH: dict[Precision, int] = {"float32": 1_049_600, "bfloat16": 1_742_980}
 
 
 @dataclass(frozen=True)
@@ -166,6 +169,11 @@ def memory_cases() -> list[Case]:
         for strategy, p in (("ddp", "float32"), ("fsdp2", "float32"), ("fsdp2", "bfloat16"), ("zero1", "bfloat16"))
     ]
     derived.append(case(MODEL_SIZES["small"], 6, looked_at=True))
+    narrow = model(48, 4, 4, (32, 3, 4))  # so that nearly all is activations
+    derived += [
+        case(narrow, 15, 4, looked_at=True, cp=4, precision="bfloat16", activation_checkpointing="full"),
+        case(narrow, 15, 4, looked_at=True, cp=4, ulysses=2, activation_checkpointing="full"),
+    ]
     wide, deep = model(128, 6, 4, (64, 2, 2)), model(64, 3, 2, (96, 5, 4))
     cross, tall = (m.model_copy(update={"decoder": "cross"}) for m in (wide, deep))
     held_out = [
@@ -189,6 +197,15 @@ def memory_cases() -> list[Case]:
         case(deep, 8, 2, strategy="fsdp2", batch=4, accumulation=2),
         case(cross, 8, 2, strategy="zero1", precision="bfloat16"),
         case(deep, 10, 4, cp=4, ulysses=2, activation_checkpointing="selective"),
+        case(narrow, 13, 2, cp=2),
+        case(narrow, 13, 2, cp=2, ulysses=2, precision="bfloat16", activation_checkpointing="selective"),
+        case(narrow, 14, 4, cp=4, ulysses=2, precision="bfloat16", activation_checkpointing="full"),
+        case(narrow.model_copy(update={"decoder": "cross"}), 16, 4, cp=4, activation_checkpointing="full"),
+        case(narrow.model_copy(update={"decoder": "cross"}), 15, 4, cp=4, ulysses=4),
+        case(cross, 6, 2, strategy="zero2"),
+        case(wide, 6, 2, strategy="zero2", precision="bfloat16"),
+        case(wide, 6, 2, strategy="zero3"),
+        case(tall, 6, 2, strategy="zero3", precision="bfloat16"),
     ]
     return derived + held_out
 
@@ -242,7 +259,8 @@ def flop_row(measured: Case, found: int) -> dict[str, Any]:
 
 def memory_row(measured: Case, found: int) -> dict[str, Any]:
     """Measured beside forecast, of the fullest process."""
-    parts = memory_of(measured.config.model, measured.tokens, measured.layout, on_cpu=True)
+    scratch = SCRATCH[measured.layout.precision]
+    parts = memory_of(measured.config.model, measured.tokens, measured.layout, scratch=scratch)
     return _row("memory", measured, found, sum(parts.values())) | {"parts": parts}
 
 

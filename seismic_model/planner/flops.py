@@ -93,12 +93,8 @@ class _Block:
     @property
     def linear(self) -> int:
         """Projections of queries, keys, values and output, and the MLP."""
-        return 2 * self.width**2 * (2 * self.queries + 2 * self.keys) + 2 * self.last
-
-    @property
-    def last(self) -> int:
-        """The second half of the MLP, whose output backward does not need."""
-        return 2 * MLP_RATIO * self.width**2 * self.queries
+        projections = 2 * self.queries + 2 * self.keys
+        return 2 * self.width**2 * (projections + 2 * MLP_RATIO * self.queries)
 
     @property
     def attention(self) -> int:
@@ -109,7 +105,7 @@ class _Block:
 def _linear(block: _Block, depth: int, checkpointing: Checkpointing, first: int = 0, rest: int = 0) -> Work:
     """``first`` takes no gradient of its input; ``rest`` is outside the blocks and never recomputed."""
     forward = depth * block.linear
-    again = 0 if checkpointing == "none" else depth * (block.linear - block.last)
+    again = 0 if checkpointing == "none" else depth * block.linear
     return Work(forward + first + rest, 2 * (forward + rest) + first, again)
 
 

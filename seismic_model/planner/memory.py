@@ -10,19 +10,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
-from functools import cached_property
 
-from seismic_model.config import Checkpointing, ModelConfig, StrategyName
+from seismic_model.config import ModelConfig, StrategyName
+from seismic_model.planner.blocks import Stack
 from seismic_model.planner.flops import Tokens
 from seismic_model.planner.layout import BYTES, Layout, Precision
 from seismic_model.planner.parameters import block_parameters, parameters_of
 
 Parts = dict[str, float]
 
-MLP_KEPT = 10  # units: sum behind attention, its norm, and the four times as wide input and output of GELU
-MLP_GRADIENTS = 5  # units, where GELU is differentiated: two of four times the width, one freed, and the skip's
-BUCKET = 500_000_000  # gradients for which DeepSpeed reserves room at once, however few there are
+BUCKET = 500_000_000  # gradients for which DeepSpeed reserves room at most
 LIVE = 1_000_000_000  # weights that DeepSpeed's stage 3 keeps gathered
 NORMED = 25 * 2**20  # bytes of gradients that DDP takes the norm of at once, in float64
 
@@ -39,19 +36,14 @@ DEEPSPEED_STEP: dict[tuple[StrategyName, Precision], tuple[int, int]] = {
 
 
 def memory_of(
-    model: ModelConfig,
-    tokens: Tokens,
-    layout: Layout,
-    *,
-    ema: bool = False,
-    on_cpu: bool = False,
+    model: ModelConfig, tokens: Tokens, layout: Layout, *, ema: bool = False, scratch: int = 0
 ) -> dict[str, int]:
-    """Bytes by part. ``on_cpu`` counts as the CPU's operators keep it."""
+    """Bytes by part; ``scratch`` is what attention's kernel takes for itself in backward."""
     parameters = sum(parameters_of(model).values())
     held = _held(parameters, layout)
     if ema:
         held["averaged weights"] = 4 * parameters / _copies(layout)
-    moments = [*_moments(model, tokens, layout, on_cpu), _optimiser_step(parameters, held, layout)]
+    moments = [*_moments(model, tokens, layout, scratch), _optimiser_step(parameters, held, layout)]
     fullest = max(moments, key=lambda parts: sum(parts.values()))
     parts = {part: held.get(part, 0) + fullest.get(part, 0) for part in {**held, **fullest}}
     return {part: math.ceil(size) for part, size in parts.items()}
@@ -64,18 +56,18 @@ def _copies(layout: Layout) -> int:
 
 def _held(parameters: int, layout: Layout) -> Parts:
     """What stays from step to step; FSDP2 makes gradients anew, and its weights are the masters."""
-    number, shards = BYTES[layout.precision], layout.shards
+    number, shards, bucket = BYTES[layout.precision], layout.shards, min(parameters, BUCKET)
     weights, gradients, optimiser, buckets = float(number), 4.0, 12.0 / shards, 0.0
     match layout.strategy:
         case "ddp":
             optimiser = 8 if number == 4 else 12
         case "zero1":
-            buckets = 4 * BUCKET if number == 4 else 0
+            buckets = 4 * bucket if number == 4 else 0
         case "zero2":
-            gradients, buckets = 4 / shards, number * BUCKET
+            gradients, buckets = 4 / shards, number * bucket
         case "zero3":
             weights, gradients = number / shards, 4 / shards
-            buckets = 4 * BUCKET + number * min(parameters, LIVE)
+            buckets = 4 * bucket + number * min(parameters, LIVE)
         case "fsdp2" | "hsdp":
             weights, optimiser = 4 / shards, 8 / shards
             gradients = 0 if layout.accumulation == 1 else 4  # whole ones until the last micro-batch
@@ -98,88 +90,16 @@ def _optimiser_step(parameters: int, held: Parts, layout: Layout) -> Parts:
     return {"optimiser step": max(0.0, whole - sum(held.values()) + held["gathered weights and buckets"])}
 
 
-@dataclass(frozen=True)
-class _Stack:
-    """The blocks of encoder or decoder, as one GPU holds them."""
-
-    queries: int  # own tokens
-    keys: int
-    width: int
-    heads: int
-    depth: int
-    cross: bool
-    number: int  # bytes
-    checkpointing: Checkpointing
-    ring: int
-    ulysses: int
-    on_cpu: bool
-
-    @property
-    def unit(self) -> float:
-        """Of queries."""
-        return self.queries * self.width * self.number
-
-    @property
-    def key_unit(self) -> float:
-        """Of keys."""
-        return self.keys * self.width * self.number
-
-    @cached_property
-    def attended(self) -> float:
-        """What a block keeps up to its attention: input, norm, q, k, v, turned q and k, output."""
-        kept = 5 * self.unit + 3 * self.key_unit
-        kept += 4 * self.heads * (2 * self.queries + self.keys)  # log-sum-exp, norms of q and k
-        if self.ulysses > 1:  # v and the output lie in both layouts
-            kept += self.unit + self.key_unit
-        if self.on_cpu:  # q and k before their gains, in float32; the heads are joined by a copy
-            accurate = 1 if self.number == 4 else 4
-            kept += accurate * (self.unit + self.key_unit) + (self.unit if self.ring == self.ulysses == 1 else 0)
-        return kept
-
-    @property
-    def kept(self) -> float:
-        """What a block keeps until its turn in backward comes."""
-        match self.checkpointing:
-            case "none":
-                return self.attended + MLP_KEPT * self.unit
-            case "selective":  # what attention takes and gives, v within q, k, v; and the block's input
-                projected = self.unit + 2 * self.key_unit if not self.cross else 2 * self.key_unit
-                return 3 * self.unit + self.key_unit + projected + 4 * self.heads * self.queries
-            case "full":
-                return self.unit
-
-    def turns(self) -> Iterator[Parts]:
-        """What a block's turn in backward adds to what all blocks up to it keep: in its MLP, and in its attention."""
-        again = {
-            "none": 0.0,
-            "selective": MLP_KEPT * self.unit,
-            "full": self.attended + MLP_KEPT * self.unit - self.unit,
-        }
-        passed_on = 2 * self.key_unit if self.cross else 0.0  # gradient of the visible tokens
-        yield {"block in backward": again[self.checkpointing] + MLP_GRADIENTS * self.unit + passed_on}
-        left = {"none": -MLP_KEPT * self.unit, "selective": 0.0, "full": self.attended - self.unit}
-        gradients = 3 * self.unit + 2 * self.key_unit + passed_on  # of the sum, the output, q, k and v
-        yield {"block in backward": left[self.checkpointing] + gradients, "attention hops": self.hops}
-
-    @property
-    def hops(self) -> float:
-        """Blocks of keys and values on the ring, and their gradients in float32, beside attention's own."""
-        if self.ring == 1:
-            return 0.0
-        accurate = 4 / self.number
-        return 3 * self.key_unit + accurate * (self.unit + 4 * self.key_unit)
-
-
-def _moments(model: ModelConfig, tokens: Tokens, layout: Layout, on_cpu: bool) -> Iterator[Parts]:
+def _moments(model: ModelConfig, tokens: Tokens, layout: Layout, scratch: int) -> Iterator[Parts]:
     """What is held beside weights, gradients and moments: at the loss, and in each block's turn in backward."""
     counts = (tokens.whole, tokens.visible, tokens.decoded)
     whole, visible, decoded = (layout.crops * math.ceil(n / layout.cp) for n in counts)
     encoded, number, patch = visible + layout.crops * tokens.registers, BYTES[layout.precision], model.patch_voxels
-    shared = (number, layout.checkpointing, layout.ring, layout.ulysses, on_cpu)
-    encoder = _Stack(encoded, encoded, model.width, model.heads, model.depth, False, *shared)
+    shared = (number, layout.checkpointing, layout.ring, layout.ulysses)
+    encoder = Stack(encoded, encoded, model.width, model.heads, model.depth, False, *shared)
     cross = model.decoder == "cross"
     queries, keys = (decoded, visible) if cross else (visible + decoded,) * 2
-    decoder = _Stack(queries, keys, model.decoder_width, model.decoder_heads, model.decoder_depth, cross, *shared)
+    decoder = Stack(queries, keys, model.decoder_width, model.decoder_heads, model.decoder_depth, cross, *shared)
     # cosines and sines for a head, in float32
     turned = [(encoded, model.width / model.heads)]
     turned += [(n, model.decoder_width / model.decoder_heads) for n in ((queries, keys) if cross else (queries,))]
@@ -203,8 +123,8 @@ def _moments(model: ModelConfig, tokens: Tokens, layout: Layout, on_cpu: bool) -
         block = block_parameters(stack.width, stack.heads)
         for depth in {stack.depth, 1}:  # the last block comes first
             sharded = _block_of_fsdp(block, done + (stack.depth - depth) * block, layout)
-            for turn in stack.turns():
-                kept = under + depth * stack.kept
+            for turn in stack.turns(scratch):
+                kept = under + (depth - 1) * stack.kept
                 yield {"data": batch, "activations": kept, "head and loss": prediction} | turn | sharded
 
 

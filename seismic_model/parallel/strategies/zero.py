@@ -14,6 +14,8 @@ from seismic_model.config import RunConfig
 from seismic_model.parallel.mesh import Mesh
 from seismic_model.parallel.strategies.base import MOMENTS, Fragment, Strategy, adamw, prime
 
+LARGEST_BUCKET = 500_000_000  # gradients, DeepSpeed's own choice
+
 
 class Zero(Strategy):
     """ZeRO under DeepSpeed's engine: stage 1 shards the optimiser, 2 the gradients too, 3 the weights too."""
@@ -25,7 +27,7 @@ class Zero(Strategy):
         deepspeed = import_deepspeed(mesh.device)
         deepspeed.init_distributed(dist_backend=dist.get_backend(), verbose=False)
         self.engine, self.zero, _, _ = deepspeed.initialize(
-            model=model, optimizer=adamw(parameters, config), config=_deepspeed_config(config, self._stage)
+            model=model, optimizer=adamw(parameters, config), config=_deepspeed_config(config, self._stage, parameters)
         )
         self.model = self.engine
         self.optimiser = self.zero.optimizer
@@ -82,7 +84,8 @@ def import_deepspeed(device: torch.device) -> Any:
     return deepspeed
 
 
-def _deepspeed_config(config: RunConfig, stage: int) -> dict[str, Any]:
+def _deepspeed_config(config: RunConfig, stage: int, parameters: dict[str, nn.Parameter]) -> dict[str, Any]:
+    numbers = sum(parameter.numel() for parameter in parameters.values())
     return {
         "train_micro_batch_size_per_gpu": 1,  # DeepSpeed only counts samples with it
         "managed_gradient_accumulation": False,  # the loop says when a step ends
@@ -91,6 +94,7 @@ def _deepspeed_config(config: RunConfig, stage: int) -> dict[str, Any]:
         "bf16": {"enabled": config.precision == "bfloat16", "immediate_grad_update": True},
         "data_types": {"grad_accum_dtype": "fp32"},
         "communication_data_type": "fp32",
-        "zero_optimization": {"stage": stage},
+        # room for so many gradients is taken at once, however few there are
+        "zero_optimization": {"stage": stage, "reduce_bucket_size": min(numbers, LARGEST_BUCKET)},
         "steps_per_print": None,
     }

@@ -58,7 +58,7 @@ def test_what_does_not_fit_ends_with_1_and_says_what_would() -> None:
 
 
 def test_every_remedy_that_is_named_fits() -> None:
-    fixed = {"--model": "huge", "--window": "1536x1536x2048", "--gpus": "8", "--cp": "4", "--checkpointing": "none"}
+    fixed = {"--model": "huge", "--window": "1536x1536x2048", "--gpus": "8", "--cp": "2", "--checkpointing": "none"}
     refused = plan(*(word for option in fixed.items() for word in option))
     assert refused.exit_code == 1
     remedies = [line.split(":")[1] for line in refused.output.splitlines() if "would fit" in line]
