@@ -44,6 +44,8 @@ FLOP_GOAL, MEMORY_GOAL = 0.02, 0.15  # largest error, as a share of what was mea
 
 aten = torch.ops.aten
 
+OF_A_SIZE = {name: size.model_copy(update={"decoder": "self"}) for name, size in MODEL_SIZES.items()}
+
 
 def _forward(q: Any, k: Any, v: Any, *_: Any, **__: Any) -> int:
     return sdpa_flop_count(q, k, v)  # type: ignore[no-any-return, no-untyped-call]
@@ -116,15 +118,15 @@ def case(model: ModelConfig, edge: int, world: int = 1, *, looked_at: bool = Fal
 
 
 def model(width: int, depth: int, heads: int, decoding: tuple[int, int, int], **more: Any) -> ModelConfig:
-    """With patches of 4 × 4 × 4 unless told otherwise."""
+    """With patches of 4 × 4 × 4 and a decoder over all tokens unless told otherwise."""
     named = dict(zip(("decoder_width", "decoder_depth", "decoder_heads"), decoding, strict=True))
-    plain = {"patch": (4, 4, 4), "width": width, "depth": depth, "heads": heads}
+    plain = {"patch": (4, 4, 4), "decoder": "self", "width": width, "depth": depth, "heads": heads}
     return ModelConfig.model_validate(plain | named | more)
 
 
 def flop_cases() -> list[Case]:
     """Both decoders, all kinds of recomputation, several sizes, and spread over processes."""
-    plain, small = model(96, 3, 4, (48, 2, 4)), MODEL_SIZES["small"]
+    plain, small = model(96, 3, 4, (48, 2, 4)), OF_A_SIZE["small"]
     cases = [
         case(
             shape.model_copy(update={"decoder": decoder}),
@@ -143,7 +145,7 @@ def flop_cases() -> list[Case]:
     cases += [
         case(small, 4),
         case(small.model_copy(update={"patch_normalisation": True}), 4, decode_share=0.5),
-        case(MODEL_SIZES["tiny"], 8, keep_ratio=0.6),
+        case(OF_A_SIZE["tiny"], 8, keep_ratio=0.6),
     ]
     cases += [
         case(plain, 5, world, cp=world, ulysses=ulysses, activation_checkpointing="full")
@@ -168,7 +170,7 @@ def memory_cases() -> list[Case]:
         case(broad, 2, 2, looked_at=True, strategy=strategy, precision=p)
         for strategy, p in (("ddp", "float32"), ("fsdp2", "float32"), ("fsdp2", "bfloat16"), ("zero1", "bfloat16"))
     ]
-    derived.append(case(MODEL_SIZES["small"], 6, looked_at=True))
+    derived.append(case(OF_A_SIZE["small"], 6, looked_at=True))
     narrow = model(48, 4, 4, (32, 3, 4))  # so that nearly all is activations
     derived += [
         case(narrow, 15, 4, looked_at=True, cp=4, precision="bfloat16", activation_checkpointing="full"),
@@ -185,7 +187,7 @@ def memory_cases() -> list[Case]:
         case(cross, 10, activation_checkpointing="full"),
         case(tall, 9, precision="bfloat16", activation_checkpointing="selective", decode_share=0.3),
         case(tall.model_copy(update={"registers": 8, "patch_normalisation": True}), 8),
-        case(MODEL_SIZES["tiny"], 8, batch=2),
+        case(OF_A_SIZE["tiny"], 8, batch=2),
         case(model(192, 8, 6, (96, 4, 4)), 5),
         case(deep, 6, batch=6, accumulation=2),
         case(wide, 8, 2, cp=2),

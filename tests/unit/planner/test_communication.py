@@ -11,7 +11,9 @@ from seismic_model.planner.flops import Tokens
 from seismic_model.planner.layout import Layout
 
 WIDTH = 512
-MODEL = ModelConfig(width=WIDTH, depth=1, heads=8, decoder_width=WIDTH, decoder_depth=1, decoder_heads=8)
+MODEL = ModelConfig(
+    width=WIDTH, depth=1, heads=8, decoder="self", decoder_width=WIDTH, decoder_depth=1, decoder_heads=8
+)
 PARAMETERS = 1_000_000
 
 
