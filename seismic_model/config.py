@@ -61,8 +61,19 @@ class ModelConfig(Contract):
         return math.prod(self.patch)
 
 
-def _size(width: int, depth: int, heads: int, decoder: Triple, patch: Triple = (16, 16, 16)) -> ModelConfig:
+_REFERENCE = ReferenceSpacing(inline_m=25, crossline_m=25, time_ms=4, depth_m=10)
+
+
+def _size(
+    width: int,
+    depth: int,
+    heads: int,
+    decoder: Triple,
+    patch: Triple = (16, 16, 16),
+    reference: ReferenceSpacing | None = _REFERENCE,
+) -> ModelConfig:
     return ModelConfig(
+        reference_spacing=reference,
         patch=patch,
         width=width,
         depth=depth,
@@ -74,7 +85,7 @@ def _size(width: int, depth: int, heads: int, decoder: Triple, patch: Triple = (
 
 
 MODEL_SIZES: dict[str, ModelConfig] = {
-    "tiny": _size(96, 4, 4, (96, 2, 4), (4, 4, 2)),  # the demo, on CPU
+    "tiny": _size(96, 4, 4, (96, 2, 4), (4, 4, 2), None),  # the demo, on CPU
     "small": _size(384, 12, 6, (256, 4, 8)),
     "base": _size(768, 12, 12, (512, 8, 16)),
     "large": _size(1024, 24, 16, (512, 8, 16)),
