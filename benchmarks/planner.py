@@ -44,7 +44,9 @@ FLOP_GOAL, MEMORY_GOAL = 0.02, 0.15  # largest error, as a share of what was mea
 
 aten = torch.ops.aten
 
-OF_A_SIZE = {name: size.model_copy(update={"decoder": "self"}) for name, size in MODEL_SIZES.items()}
+OF_A_SIZE = {
+    name: size.model_copy(update={"decoder": "self", "reference_spacing": None}) for name, size in MODEL_SIZES.items()
+}
 
 
 def _forward(q: Any, k: Any, v: Any, *_: Any, **__: Any) -> int:
