@@ -14,7 +14,8 @@ from torch import Tensor, nn
 from benchmarks.common import CannotMeasureError
 from benchmarks.references.recipe import Recipe
 from seismic_model.config import ModelConfig, Triple
-from seismic_model.model.mae import VARIANCE_FLOOR, MaskedAutoencoder, decoded
+from seismic_model.model.loss import VARIANCE_FLOOR
+from seismic_model.model.mae import MaskedAutoencoder, decoded
 from seismic_model.model.masking import Masking, Masks, Shard, TokenLayout, patchify
 from seismic_model.model.vit import full_attention
 
@@ -58,7 +59,8 @@ class Ours:
     def error(self, crops_BIXZ: Tensor, masks: Masks) -> float:
         """Mean squared error of the hidden patches, each normalised."""
         patches_BLP = patchify(crops_BIXZ, self.layout, self.scoring.tokens)
-        latent_BKD = self.model.forward_encoder(patches_BLP, masks, self.scoring, full_attention, None)
+        live_BLP = torch.ones_like(patches_BLP, dtype=torch.bool)
+        latent_BKD = self.model.forward_encoder(patches_BLP, live_BLP, masks, self.scoring, full_attention, None)
         output_BMO = self.model.decoder(latent_BKD, masks, self.scoring, full_attention, None)
         target_BMP = normalised(decoded(patches_BLP, masks))
         return float((output_BMO[:, :, : target_BMP.shape[2]] - target_BMP).square().mean())

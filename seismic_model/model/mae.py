@@ -13,17 +13,16 @@ from torch import Tensor, nn
 from seismic_model.config import Checkpointing, ModelConfig
 from seismic_model.model.decoder import Decoder
 from seismic_model.model.encoder import Encoder, check_spacing, positions_of
+from seismic_model.model.loss import amplitude_loss, normalised_loss
 from seismic_model.model.masking import Masks, Shard
 from seismic_model.model.vit import Attention, Block, full_attention
-
-VARIANCE_FLOOR = 1e-6  # of a patch, in normalised amplitude squared
 
 
 @dataclass(frozen=True)
 class Reconstruction:
     """What the model makes of a rank's decoded tokens."""
 
-    prediction_BMP: Tensor  # normalised amplitudes
+    prediction_BMP: Tensor  # normalised amplitudes, without a gradient
     loss_sum: Tensor  # scalar, float32 or better: squared error summed over decoded live voxels
     count: Tensor  # int64 scalar: how many voxels that are
 
@@ -70,37 +69,26 @@ class MaskedAutoencoder(nn.Module):
         Raises ``ValueError`` when the model has a reference spacing and is given none.
         """
         check_spacing(self.config, spacing_B3)
-        patches_BLP = torch.where(live_BLP, patches_BLP, 0)
-        latent_BKD = self.forward_encoder(patches_BLP, masks, shard, attention, spacing_B3)
+        latent_BKD = self.forward_encoder(patches_BLP, live_BLP, masks, shard, attention, spacing_B3)
         output_BMO = self.decoder(latent_BKD, masks, shard, attention, spacing_B3)
-        target_BMP, live_BMP = (decoded(each, masks) for each in (patches_BLP, live_BLP))
-        loss_sum = self.forward_loss(target_BMP, live_BMP, output_BMO)
-        return Reconstruction(self.amplitudes(output_BMO), loss_sum, live_BMP.sum())
+        target_BMP, live_BMP = _live_part(patches_BLP, live_BLP, masks.decoded_BM)
+        loss = normalised_loss if self.config.patch_normalisation else amplitude_loss
+        loss_sum = loss(output_BMO, target_BMP, live_BMP)
+        return Reconstruction(self.amplitudes(output_BMO.detach()), loss_sum, torch.count_nonzero(live_BMP))
 
     def forward_encoder(
-        self, patches_BLP: Tensor, masks: Masks, shard: Shard, attention: Attention, spacing_B3: Tensor | None
+        self,
+        patches_BLP: Tensor,
+        live_BLP: Tensor,
+        masks: Masks,
+        shard: Shard,
+        attention: Attention,
+        spacing_B3: Tensor | None,
     ) -> Tensor:
         """Latent (B, K, D) of the visible tokens."""
-        patches_BKP = _taken(patches_BLP, masks.visible_BK)
+        patches_BKP, _ = _live_part(patches_BLP, live_BLP, masks.visible_BK)
         positions_BK3 = positions_of(masks.visible_BK, shard, spacing_B3)
         return self.encoder(patches_BKP, positions_BK3, shard.visible_lengths, shard.rank, attention)  # type: ignore[no-any-return]
-
-    def forward_loss(self, target_BMP: Tensor, live_BMP: Tensor, output_BMO: Tensor) -> Tensor:
-        """Squared error summed over decoded live voxels, in float32 or better.
-
-        With patch normalisation the shape of the patch is scored in its own deviations, and the errors of its
-        mean and log deviation are added to each of its live voxels.
-        """
-        accurate = torch.promote_types(output_BMO.dtype, torch.float32)
-        target_BMP, output_BMO = target_BMP.to(accurate), output_BMO.to(accurate)
-        if self.config.patch_normalisation:
-            mean_BM1, deviation_BM1 = _live_statistics(target_BMP, live_BMP)
-            shape_BMP, mean, log_deviation = torch.split(output_BMO, [target_BMP.shape[2], 1, 1], dim=2)
-            error_BMP = (shape_BMP - (target_BMP - mean_BM1) / deviation_BM1).square()
-            error_BMP = error_BMP + (mean - mean_BM1).square() + (log_deviation - deviation_BM1.log()).square()
-        else:
-            error_BMP = (output_BMO - target_BMP).square()
-        return torch.where(live_BMP, error_BMP, 0).sum()
 
     def amplitudes(self, output_BMO: Tensor) -> Tensor:
         """Normalised amplitudes (B, M, P) of the head's output, from predicted statistics only."""
@@ -124,7 +112,7 @@ class MaskedAutoencoder(nn.Module):
 
 def count_scored(live_BLP: Tensor, masks: Masks) -> Tensor:
     """Int64 scalar: voxels that are decoded and live. Needs no forward pass, so a step's count is known before it."""
-    return decoded(live_BLP, masks).sum()
+    return torch.count_nonzero(decoded(live_BLP, masks))
 
 
 def decoded(values_BLP: Tensor, masks: Masks) -> Tensor:
@@ -134,21 +122,15 @@ def decoded(values_BLP: Tensor, masks: Masks) -> Tensor:
 
 def filled_in(patches_BLP: Tensor, masks: Masks, prediction_BMP: Tensor) -> Tensor:
     """``patches`` (B, L, P) with the decoded tokens replaced by their prediction."""
-    index_BMP = _along(masks.decoded_BM, patches_BLP.shape[2])
+    index_BMP = masks.decoded_BM[:, :, None].expand(-1, -1, patches_BLP.shape[2])
     return patches_BLP.scatter(1, index_BMP, prediction_BMP.to(patches_BLP.dtype))
 
 
-def _live_statistics(target_BMP: Tensor, live_BMP: Tensor) -> tuple[Tensor, Tensor]:
-    """Mean and deviation (B, M, 1) over the live voxels of each patch; 0 and the floor's root where none is live."""
-    count_BM1 = live_BMP.sum(2, keepdim=True).clamp(min=1)
-    mean_BM1 = torch.where(live_BMP, target_BMP, 0).sum(2, keepdim=True) / count_BM1
-    variance_BM1 = torch.where(live_BMP, target_BMP - mean_BM1, 0).square().sum(2, keepdim=True) / count_BM1
-    return mean_BM1, (variance_BM1 + VARIANCE_FLOOR).sqrt()
+def _live_part(patches_BLP: Tensor, live_BLP: Tensor, index_BN: Tensor) -> tuple[Tensor, Tensor]:
+    """Chosen patches (B, N, P), 0 where they are not live, and where they are."""
+    live_BNP = _taken(live_BLP, index_BN)
+    return _taken(patches_BLP, index_BN).masked_fill_(~live_BNP, 0), live_BNP
 
 
 def _taken(values_BLP: Tensor, index_BN: Tensor) -> Tensor:
-    return values_BLP.gather(1, _along(index_BN, values_BLP.shape[2]))
-
-
-def _along(index_BN: Tensor, width: int) -> Tensor:
-    return index_BN[:, :, None].expand(-1, -1, width)
+    return values_BLP[torch.arange(len(index_BN), device=index_BN.device)[:, None], index_BN]
