@@ -90,7 +90,7 @@ class Scale:
 USUAL = Variant("self", 1.0)  # the decoder of He et al. 2022
 CHOSEN = Variant("cross", 0.5)
 VARIANTS = (USUAL, Variant("self", 0.5), Variant("cross", 1.0), CHOSEN)
-SCALES = (Scale((16, 16, 32), steps=400, batch=8), Scale((24, 24, 64), steps=160, batch=4))
+SCALES = (Scale((16, 16, 32), steps=400, batch=8), Scale((24, 24, 64), steps=200, batch=2))
 
 _ROUNDS = 9  # of timing
 

@@ -35,7 +35,7 @@ TRAINED: list[Survey] = [(basin, seed) for seed in (1, 3, 5) for basin in BASINS
 HELD_OUT: list[Survey] = [(basin, seed) for seed in (2, 4) for basin in BASINS]
 
 _MASK_SEED = 2**32  # of the scoring; no training has it
-_REGIONS, _PATCHES = 24, 12_000  # of one survey, at most
+_REGIONS, _PATCHES = 24, 7_000  # of one survey, at most
 _PROBE_PATCHES = 40_000  # that a probe is fitted to
 
 
