@@ -7,10 +7,13 @@ import uuid
 from collections.abc import Iterator
 
 import pytest
+from hypothesis import settings
 
 from ingestion.embedded_s3 import BUCKET, serve
 from ingestion.lake import Lake
 
+settings.register_profile("any machine", deadline=None)  # no test asserts on time
+settings.load_profile("any machine")
 os.environ.setdefault("METAFLOW_USER", "tests")
 os.environ.setdefault("GX_ANALYTICS_ENABLED", "false")
 os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")

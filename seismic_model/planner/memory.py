@@ -112,8 +112,10 @@ def _moments(model: ModelConfig, tokens: Tokens, layout: Layout, scratch: int) -
 
     below = embedded + rotations
     everything = below + encoder.depth * encoder.kept + between + decoder.depth * decoder.kept + ending
-    # prediction and target, both in float32 too, difference, its square, the live part of that
-    loss = decoded * patch * (1 + number + (8 if number < 4 else 0) + 12) + whole * patch * number
+    # target, where it is live and where not, error in float32, the prediction in float32
+    loss = decoded * patch * (number + 2 + 4 + (4 if number < 4 else 0))
+    if model.patch_normalisation:
+        loss += decoded * patch * 4  # what each patch should be in its own deviations
     yield {"data": batch, "activations": everything, "head and loss": prediction + loss}
     behind_decoder = decoder.depth * block_parameters(decoder.width, decoder.heads)
     for stack, under, done in (

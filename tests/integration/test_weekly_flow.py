@@ -161,7 +161,7 @@ def _kill_everything(place: Place) -> None:
 
 
 def _wait(condition: Callable[[], bool], flow: subprocess.Popen[bytes]) -> None:
-    for _ in range(2000):
+    for _ in range(6000):
         if condition():
             return
         assert flow.poll() is None, "the flow ended before it was killed"

@@ -45,7 +45,7 @@ def test_what_does_not_fit_is_refused_with_what_would(h200: Machine) -> None:
     with pytest.raises(PlanError, match="does not fit on 8 h200") as refused:
         best(LARGE, 8, h200, fixed)
     remedies = str(refused.value).splitlines()[1:]
-    assert any("--cp 8" in line for line in remedies)
+    assert any("--cp 4" in line for line in remedies)
     smaller = next(line.split()[-1] for line in remedies if "--window" in line)
     i, x, z = map(int, smaller.split("x"))
     assert best(Task(HUGE, (i, x, z)), 8, h200, fixed).fits
