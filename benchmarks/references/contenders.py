@@ -51,7 +51,7 @@ class Ours:
     def loss(self, crops_BIXZ: Tensor, step: int) -> Tensor:
         """Of one training step, with masks drawn anew."""
         masks = self.training.draw(0, range(step * len(crops_BIXZ), (step + 1) * len(crops_BIXZ)))
-        live_BIXZ = torch.ones_like(crops_BIXZ, dtype=torch.bool)
+        live_BIXZ = torch.ones((), dtype=torch.bool).expand(crops_BIXZ.shape)  # takes no memory, as crops count none
         patches_BLP, live_BLP = (patchify(each, self.layout, self.training.tokens) for each in (crops_BIXZ, live_BIXZ))
         made = self.model(patches_BLP, live_BLP, masks, self.training)
         return made.loss_sum / made.count  # type: ignore[no-any-return]

@@ -14,49 +14,58 @@ from torch import Tensor
 VARIANCE_FLOOR = 1e-6  # of a patch, in normalised amplitude squared
 
 
-def amplitude_loss(output_BMP: Tensor, target_BMP: Tensor, live_BMP: Tensor) -> Tensor:
-    """Squared error of amplitudes; ``target`` is 0 where it is not live."""
-    return _SquaredError.apply(output_BMP, target_BMP, live_BMP, None)  # type: ignore[no-any-return, no-untyped-call]
+def amplitude_loss(output_BMP: Tensor, target_BMP: Tensor, dead_BMP: Tensor) -> Tensor:
+    """Squared error of amplitudes of voxels that are not dead. ``target`` is 0 where they are, and is overwritten."""
+    accurate = torch.promote_types(output_BMP.dtype, torch.float32)
+    return _SquaredError.apply(output_BMP, target_BMP.to(accurate), dead_BMP, None, None)  # type: ignore[no-any-return, no-untyped-call]
 
 
-def normalised_loss(output_BMO: Tensor, target_BMP: Tensor, live_BMP: Tensor) -> Tensor:
+def normalised_loss(output_BMO: Tensor, target_BMP: Tensor, dead_BMP: Tensor) -> Tensor:
     """Squared error of each patch less its mean, in its own deviations; of its mean; and of its log deviation.
 
     The latter two count for each live voxel. ``output`` holds the shape of a patch and these two (O = P + 2);
-    ``target`` is 0 where it is not live. A patch without a live voxel has a mean of 0 and the floor's deviation.
+    ``target`` is 0 where it is dead, and is overwritten. A patch without a live voxel has a mean of 0 and the
+    floor's deviation.
     """
-    voxels = target_BMP.shape[2]
     accurate = torch.promote_types(output_BMO.dtype, torch.float32)
-    expected_BMO = torch.empty(output_BMO.shape, dtype=accurate, device=output_BMO.device)
-    shape_BMP, mean_BM1, log_deviation_BM1 = torch.split(expected_BMO, [voxels, 1, 1], dim=2)
-    live_BM1 = live_BMP.sum(2, keepdim=True, dtype=torch.int32)
+    live_BM1 = dead_BMP.shape[2] - dead_BMP.sum(2, keepdim=True, dtype=torch.int32)
     count_BM1 = live_BM1.clamp(min=1)
-    torch.div(target_BMP.sum(2, keepdim=True, dtype=accurate), count_BM1, out=mean_BM1)
-    torch.sub(target_BMP, mean_BM1, out=shape_BMP).masked_fill_(~live_BMP, 0)
-    square_BM1 = torch.linalg.vector_norm(shape_BMP, dim=2, keepdim=True).square_()
-    deviation_BM1 = square_BM1.div_(count_BM1).add_(VARIANCE_FLOOR).sqrt_()
-    shape_BMP /= deviation_BM1
-    torch.log(deviation_BM1, out=log_deviation_BM1)
-    return _SquaredError.apply(output_BMO, expected_BMO, live_BMP, live_BM1)  # type: ignore[no-any-return, no-untyped-call]
+    mean_BM1 = target_BMP.sum(2, keepdim=True, dtype=accurate) / count_BM1
+    shape_BMP = target_BMP.to(accurate).sub_(mean_BM1).masked_fill_(dead_BMP, 0)
+    square_BM1 = torch.linalg.vector_norm(shape_BMP, dim=2, keepdim=True).square()
+    deviation_BM1 = (square_BM1 / count_BM1 + VARIANCE_FLOOR).sqrt()
+    statistics_BM2 = torch.cat((mean_BM1, deviation_BM1.log()), dim=2)
+    return _SquaredError.apply(output_BMO, shape_BMP.div_(deviation_BM1), dead_BMP, statistics_BM2, live_BM1)  # type: ignore[no-any-return, no-untyped-call]
 
 
 class _SquaredError(torch.autograd.Function):
-    """Columns of ``output`` beyond the live mask's count for each live voxel of their row."""
+    """Columns of ``output`` beyond the target's are scored against ``beyond``, as often as ``weight`` (B, M, 1) says.
+
+    The error takes the memory of ``target``.
+    """
 
     @staticmethod
-    def forward(ctx: Any, output: Tensor, expected: Tensor, live: Tensor, live_count: Tensor | None) -> Tensor:
-        voxels = live.shape[2]
-        error = output.to(torch.promote_types(output.dtype, torch.float32)) - expected
-        ctx.dtype = output.dtype
-        error[..., :voxels].masked_fill_(~live, 0)
-        total: Tensor = torch.linalg.vector_norm(error[..., :voxels], dim=2).square().sum()
-        if live_count is not None:
-            total += (error[..., voxels:].square() * live_count).sum()
-            error[..., voxels:] *= live_count
-        ctx.save_for_backward(error)
+    def forward(
+        ctx: Any, output: Tensor, target: Tensor, dead: Tensor, beyond: Tensor | None, weight: Tensor | None
+    ) -> Tensor:
+        voxels = target.shape[2]
+        error = torch.sub(output[..., :voxels], target, out=target).masked_fill_(dead, 0)
+        total: Tensor = torch.linalg.vector_norm(error, dim=2).square().sum()
+        error_beyond = None
+        if beyond is not None and weight is not None:
+            error_beyond = output[..., voxels:] - beyond
+            total += (error_beyond.square() * weight).sum()
+            error_beyond *= weight
+        ctx.save_for_backward(error, error_beyond)
+        ctx.like = (output.shape, output.dtype)
         return total
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None, None]:
-        (error,) = ctx.saved_tensors
-        return (error * (2 * grad)).to(ctx.dtype), None, None, None
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None, None, None]:
+        error, error_beyond = ctx.saved_tensors
+        shape, dtype = ctx.like
+        gradient = torch.empty(shape, dtype=dtype, device=error.device)
+        torch.mul(error, 2 * grad, out=gradient[..., : error.shape[2]])
+        if error_beyond is not None:
+            torch.mul(error_beyond, 2 * grad, out=gradient[..., error.shape[2] :])
+        return gradient, None, None, None, None

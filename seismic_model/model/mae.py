@@ -22,9 +22,15 @@ from seismic_model.model.vit import Attention, Block, full_attention
 class Reconstruction:
     """What the model makes of a rank's decoded tokens."""
 
-    prediction_BMP: Tensor  # normalised amplitudes, without a gradient
+    output_BMO: Tensor  # of the head, without a gradient
+    voxels: int  # P, in a patch
     loss_sum: Tensor  # scalar, float32 or better: squared error summed over decoded live voxels
     count: Tensor  # int64 scalar: how many voxels that are
+
+    @property
+    def prediction_BMP(self) -> Tensor:
+        """Normalised amplitudes, from predicted statistics only where the model has them; made when asked for."""
+        return amplitudes(self.output_BMO, self.voxels)
 
 
 class MaskedAutoencoder(nn.Module):
@@ -71,10 +77,11 @@ class MaskedAutoencoder(nn.Module):
         check_spacing(self.config, spacing_B3)
         latent_BKD = self.forward_encoder(patches_BLP, live_BLP, masks, shard, attention, spacing_B3)
         output_BMO = self.decoder(latent_BKD, masks, shard, attention, spacing_B3)
-        target_BMP, live_BMP = _live_part(patches_BLP, live_BLP, masks.decoded_BM)
+        target_BMP, dead_BMP = _live_part(patches_BLP, live_BLP, masks.decoded_BM)
         loss = normalised_loss if self.config.patch_normalisation else amplitude_loss
-        loss_sum = loss(output_BMO, target_BMP, live_BMP)
-        return Reconstruction(self.amplitudes(output_BMO.detach()), loss_sum, torch.count_nonzero(live_BMP))
+        loss_sum = loss(output_BMO, target_BMP, dead_BMP)
+        count = dead_BMP.numel() - torch.count_nonzero(dead_BMP)
+        return Reconstruction(output_BMO.detach(), dead_BMP.shape[2], loss_sum, count)
 
     def forward_encoder(
         self,
@@ -89,13 +96,6 @@ class MaskedAutoencoder(nn.Module):
         patches_BKP, _ = _live_part(patches_BLP, live_BLP, masks.visible_BK)
         positions_BK3 = positions_of(masks.visible_BK, shard, spacing_B3)
         return self.encoder(patches_BKP, positions_BK3, shard.visible_lengths, shard.rank, attention)  # type: ignore[no-any-return]
-
-    def amplitudes(self, output_BMO: Tensor) -> Tensor:
-        """Normalised amplitudes (B, M, P) of the head's output, from predicted statistics only."""
-        if not self.config.patch_normalisation:
-            return output_BMO
-        shape_BMP, mean_BM1, log_deviation_BM1 = torch.split(output_BMO, [self.config.patch_voxels, 1, 1], dim=2)
-        return torch.addcmul(mean_BM1, log_deviation_BM1.exp(), shape_BMP)
 
     @torch.no_grad()
     def _initialise(self, seed: int) -> None:
@@ -120,6 +120,14 @@ def decoded(values_BLP: Tensor, masks: Masks) -> Tensor:
     return _taken(values_BLP, masks.decoded_BM)
 
 
+def amplitudes(output_BMO: Tensor, voxels: int) -> Tensor:
+    """Normalised amplitudes (B, M, P) of the head's output: P = ``voxels``, and mean and log deviation beyond them."""
+    if output_BMO.shape[2] == voxels:
+        return output_BMO
+    shape_BMP, mean_BM1, log_deviation_BM1 = torch.split(output_BMO, [voxels, 1, 1], dim=2)
+    return torch.addcmul(mean_BM1, log_deviation_BM1.exp(), shape_BMP)
+
+
 def filled_in(patches_BLP: Tensor, masks: Masks, prediction_BMP: Tensor) -> Tensor:
     """``patches`` (B, L, P) with the decoded tokens replaced by their prediction."""
     index_BMP = masks.decoded_BM[:, :, None].expand(-1, -1, patches_BLP.shape[2])
@@ -127,9 +135,9 @@ def filled_in(patches_BLP: Tensor, masks: Masks, prediction_BMP: Tensor) -> Tens
 
 
 def _live_part(patches_BLP: Tensor, live_BLP: Tensor, index_BN: Tensor) -> tuple[Tensor, Tensor]:
-    """Chosen patches (B, N, P), 0 where they are not live, and where they are."""
-    live_BNP = _taken(live_BLP, index_BN)
-    return _taken(patches_BLP, index_BN).masked_fill_(~live_BNP, 0), live_BNP
+    """Chosen patches (B, N, P), 0 where they are dead, and where they are."""
+    dead_BNP = _taken(live_BLP, index_BN).logical_not_()
+    return _taken(patches_BLP, index_BN).masked_fill_(dead_BNP, 0), dead_BNP
 
 
 def _taken(values_BLP: Tensor, index_BN: Tensor) -> Tensor:
