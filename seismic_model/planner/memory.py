@@ -112,10 +112,8 @@ def _moments(model: ModelConfig, tokens: Tokens, layout: Layout, scratch: int) -
 
     below = embedded + rotations
     everything = below + encoder.depth * encoder.kept + between + decoder.depth * decoder.kept + ending
-    # target, where it is live and where not, error in float32, the prediction in float32
-    loss = decoded * patch * (number + 2 + 4 + (4 if number < 4 else 0))
-    if model.patch_normalisation:
-        loss += decoded * patch * 4  # what each patch should be in its own deviations
+    # error in float32, which takes the memory of a float32 target; where it is dead
+    loss = decoded * patch * (4 + 1 + (number if number < 4 else 0))
     yield {"data": batch, "activations": everything, "head and loss": prediction + loss}
     behind_decoder = decoder.depth * block_parameters(decoder.width, decoder.heads)
     for stack, under, done in (
