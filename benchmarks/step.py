@@ -1,6 +1,6 @@
 """What does a training step cost beside the usual ways of writing it, and how fast does it learn?
 
-    python -m benchmarks.step [--json] [--seeds 0,1,2]
+    python -m benchmarks.step [--json] [--seeds 0,1]
 
 A step goes from voxels to updated weights: patches, masks, forward, backward, clipping, AdamW. Beside ours stand
 ``VideoMAEForPreTraining`` of Hugging Face and a plain transcription of the MAE recipe (``benchmarks.references``), with
@@ -10,10 +10,11 @@ turns, and ratios are taken within a turn. Bytes are those of all tensors of a c
 moments included, at the worst moment of two steps.
 
 Two sizes: ``wide`` is a small ViT at 1568 tokens of 16³ voxels, on noise; ``made`` is the demo's model on made surveys,
-where each contender is also trained with several learning rates, the same number of steps, and scored on held-out
-surveys: mean squared error of hidden patches, each normalised, all hidden ones, the same masks for all. The time to an
-error is the median step time × the steps until the held-out error is as low. Everyone counts with the best of the
-learning rates.
+where each contender is also trained, two at a time, and scored on held-out surveys: mean squared error of hidden
+patches, each normalised, all hidden ones, the same masks for all; 1 is what saying nothing gets. The time to an error
+is the median step time × the steps until the mean held-out error of the seeds is as low; the error is that of the
+reference that gets lowest, and that of our own model with equal work. Ours and the references have learning rates of
+their own to choose the best of, and the references more steps, since they learn nothing in ours.
 """
 
 from __future__ import annotations
@@ -21,9 +22,11 @@ from __future__ import annotations
 import argparse
 import functools
 import math
+import multiprocessing
 import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
@@ -45,13 +48,24 @@ from seismic_model.parallel.strategies.base import adamw
 from seismic_model.training.loop import learning_rate
 
 EQUAL, DEFAULT = "ours, equal work", "ours, default decoder"
-RATES = (1e-3, 3e-3)
 REFERENCES = (PlainRecipe.name, VideoMae.name)
-EVERY = 20  # steps between scores
+EVERY = 25  # steps between scores
 HELD_OUT_CROPS = 48
 SCORING = 2**32  # seed of held-out crops and masks; no training has it
 
 Row = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """How long a contender is trained, and the learning rates that are tried."""
+
+    steps: int
+    rates: tuple[float, ...]
+
+
+OURS, THEIRS = Schedule(300, (1e-3, 3e-3)), Schedule(1000, (3e-4, 1e-3))
+SCHEDULES = {EQUAL: OURS, DEFAULT: OURS} | dict.fromkeys(REFERENCES, THEIRS)
 
 
 @dataclass(frozen=True)
@@ -63,11 +77,11 @@ class Work:
     window: Triple
     batch: int
     rounds: int  # of timing
-    steps: int  # of training; 0 for none
+    learns: bool  # whether contenders are trained
 
-    def config(self, seed: int = 0, rate: float = RATES[0]) -> RunConfig:
+    def config(self, steps: int = 1, rate: float = 1e-3, seed: int = 0) -> RunConfig:
         """As a run would be configured."""
-        config = trial_config(self.window, max(1, self.steps), self.batch, seed, self.model)
+        config = trial_config(self.window, steps, self.batch, seed, self.model)
         return config.model_copy(update={"learning_rate": rate, "final_learning_rate": rate / 100})
 
 
@@ -79,7 +93,7 @@ WIDE = Work(
     window=(128, 224, 224),
     batch=4,
     rounds=5,
-    steps=0,
+    learns=False,
 )
 MADE = Work(
     name="made",
@@ -87,7 +101,7 @@ MADE = Work(
     window=(16, 16, 32),
     batch=8,
     rounds=25,
-    steps=400,
+    learns=True,
 )
 
 
@@ -96,7 +110,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.step", description=__doc__.splitlines()[0])
     parser.add_argument("--json", action="store_true", help="print one JSON object instead of a table")
     parser.add_argument(
-        "--seeds", type=seeds_in, default=[0, 1, 2], metavar="0,1,2", help="a training of each contender for each"
+        "--seeds", type=seeds_in, default=[0, 1], metavar="0,1", help="a training of each contender for each"
     )
     options = parser.parse_args()
     return run("step", lambda: measure(options.seeds), tabulate, as_json=options.json)
@@ -114,14 +128,18 @@ def measure_work(work: Work, seeds: Sequence[int]) -> list[Row]:
     makers = makers_of(work)
     peaks = {name: peak_bytes(make, work) for name, make in makers.items()}
     seconds = take_turns(makers, work)
-    rows = [
+    rows: list[Row] = [
         {"work": work.name, "contender": name, "seconds": statistics.median(seconds[name]), "peak_bytes": peaks[name]}
         | {"ratios": {other: ratio(seconds[other], seconds[name]) for other in makers if other != name}}
         for name in makers
     ]
-    if work.steps:
-        for row, make in zip(rows, makers.values(), strict=True):
-            row["curves"] = {str(rate): [learn(make(seed), work, seed, rate) for seed in seeds] for rate in RATES}
+    if work.learns:
+        jobs = [(name, rate, seed) for name in makers for rate in SCHEDULES[name].rates for seed in seeds]
+        with ProcessPoolExecutor(2, multiprocessing.get_context("spawn"), torch.set_num_threads, (1,)) as pool:
+            learned = dict(zip(jobs, pool.map(functools.partial(learn, work), *zip(*jobs, strict=True)), strict=True))
+        for row in rows:
+            name = str(row["contender"])
+            row["curves"] = {str(r): [learned[name, r, seed] for seed in seeds] for r in SCHEDULES[name].rates}
     return rows
 
 
@@ -185,18 +203,19 @@ def ratio(first: Sequence[float], second: Sequence[float]) -> float:
     return statistics.median(a / b for a, b in zip(first, second, strict=True))
 
 
-def learn(contender: Contender, work: Work, seed: int, rate: float) -> list[float]:
+def learn(work: Work, name: str, rate: float, seed: int) -> list[float]:
     """Held-out error after every ``EVERY`` steps."""
-    training = Training(contender, work.config(seed, rate))
+    steps = SCHEDULES[name].steps
+    training = Training(makers_of(work)[name](seed), work.config(steps, rate, seed))
     surveys = [made_survey(*each) for each in TRAINED]
     held_out_BIXZ, masks = _held_out(work)
     drawn, errors = np.random.default_rng(seed), []
-    for done in range(1, work.steps + 1):
+    for done in range(1, steps + 1):
         training.step(live_crops(drawn, surveys, work.window, work.batch))
         if done % EVERY == 0:
             with torch.inference_mode():
-                errors.append(contender.error(held_out_BIXZ, masks))
-    say(f"{work.name}, {contender.name}, seed {seed}, rate {rate:g}: {errors[-1]:.4f}")
+                errors.append(training.contender.error(held_out_BIXZ, masks))
+    say(f"{work.name}, {name}, rate {rate:g}, seed {seed}: {errors[-1]:.4f}")
     return errors
 
 
@@ -220,7 +239,7 @@ def _held_out(work: Work) -> tuple[Tensor, Masks]:
 
 
 def goals(rows: Sequence[Row]) -> list[Goal]:
-    """Equal work at every size, worst size first; the default decoder where it was trained."""
+    """Beside the faster reference at each size; time to its error where contenders were trained."""
     found = []
     for name in dict.fromkeys(row["work"] for row in rows):
         by = {row["contender"]: row for row in rows if row["work"] == name}
@@ -232,8 +251,11 @@ def goals(rows: Sequence[Row]) -> list[Goal]:
             Goal(f"{name}, default, memory", lean["peak_bytes"] / rival["peak_bytes"], "of its peak", 0.7, "lower"),
         ]
         if "curves" in rival:
-            faster = time_to_error(rival, rival) / time_to_error(lean, rival)
-            found.append(Goal(f"{name}, default, speed to its held-out error", faster, "times", 1.5, "higher"))
+            taught = min((by[each] for each in REFERENCES), key=lambda row: mean_curve(row)[-1])
+            for other in (taught, ours):
+                faster = time_to_error(other, other) / time_to_error(lean, other)
+                wanted = f"{name}, default, speed to the error of {other['contender']}"
+                found.append(Goal(wanted, faster, "times", 1.5, "higher"))
     return found
 
 
@@ -257,20 +279,16 @@ def mean_curve(row: Row) -> list[float]:
 
 def tabulate(rows: Sequence[Row]) -> Table:
     """Rows as people read them."""
-    table = Table("work", "contender", "s a step", "speed", "peak MiB", "error", "rate", box=SIMPLE_HEAD)
-    table.caption = f"speed: step time of {EQUAL} over that of the row; error: held out, after all steps, each seed"
+    table = Table("work", "contender", "s a step", "speed", "peak MiB", "error", "steps", "rate", box=SIMPLE_HEAD)
+    table.caption = f"speed: step time of {EQUAL} over that of the row; error: held out, after these steps, each seed"
     for row in rows:
         speed = row["ratios"].get(EQUAL)
-        learned = [f"{curve[-1]:.4f}" for curve in row["curves"][best_rate(row)]] if "curves" in row else []
-        table.add_row(
-            row["work"],
-            row["contender"],
-            f"{row['seconds']:.3f}",
-            "" if speed is None else f"{speed:.2f}",
-            f"{row['peak_bytes'] / 2**20:.0f}",
-            ", ".join(learned),
-            best_rate(row) if learned else "",
-        )
+        cells = [row["work"], row["contender"], f"{row['seconds']:.3f}", "" if speed is None else f"{speed:.2f}"]
+        cells.append(f"{row['peak_bytes'] / 2**20:.0f}")
+        if "curves" in row:
+            best = row["curves"][rate := best_rate(row)]
+            cells += [", ".join(f"{curve[-1]:.4f}" for curve in best), str(len(best[0]) * EVERY), rate]
+        table.add_row(*cells)
     return table
 
 
