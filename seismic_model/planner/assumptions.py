@@ -34,6 +34,7 @@ class Gpu(Contract):
     nvlink_bytes_per_second: Assumption
     network_bytes_per_second: Assumption
     gpus_per_node: Assumption
+    storage_bytes_per_second: Assumption  # of a node
     price_per_hour: Assumption  # USD
 
 
@@ -89,6 +90,11 @@ class Machine:
         gpu = self._gpu
         link = gpu.nvlink_bytes_per_second if inside_node else gpu.network_bytes_per_second
         return link.value * self._shares.link_efficiency.value
+
+    @property
+    def storage_rate(self) -> float:
+        """Bytes a second that one node reads from S3."""
+        return self._gpu.storage_bytes_per_second.value
 
     def collective_rate(self, gpus: int) -> float:
         """Bytes a second that a ring over ``gpus`` passes on: each node's adapters work side by side."""

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
+from ingestion.tiles import CHUNK
 from seismic_model.config import ModelConfig, Triple
 from seismic_model.planner.assumptions import Machine
 from seismic_model.planner.communication import Passes, Transfer, merge_seconds, transfers
@@ -14,6 +16,7 @@ from seismic_model.planner.layout import Layout
 from seismic_model.planner.memory import memory_of
 from seismic_model.planner.parameters import parameters_of
 
+_VOXEL_BYTES = 4  # float32; compressing seismic amplitudes saves little
 _OPTIMISER_BYTES = 30  # a weight: master and both moments read and written, gradient read, weight written
 
 
@@ -66,9 +69,23 @@ class Forecast:
         return self.layout.dp * self.layout.crops * self.layout.accumulation
 
     @property
-    def step_seconds(self) -> float:
-        """Compute, and what no computing hides."""
+    def busy_seconds(self) -> float:
+        """Of one step: compute, and communication that no computing hides."""
         return self.compute_seconds + sum(each.exposed_seconds for each in self.transfers)
+
+    @property
+    def reading_seconds(self) -> float:
+        """For the chunks of one step, which the nodes read while the step before is computed.
+
+        A crop at any place touches (w + c - 1) / c chunks of edge c along an edge of w voxels, on average.
+        """
+        read = self.batch * math.prod(w + CHUNK - 1 for w in self.task.window) * _VOXEL_BYTES
+        return read * self.layout.node / (self.layout.gpus * self.machine.storage_rate)
+
+    @property
+    def step_seconds(self) -> float:
+        """The longer of the two."""
+        return max(self.busy_seconds, self.reading_seconds)
 
     @property
     def samples_per_second(self) -> float:
@@ -80,12 +97,6 @@ class Forecast:
         """Share of the GPUs' peak that forward and backward keep busy, recomputation not counted."""
         useful = sum(part.forward + part.backward for part in self.work.values())
         return self.samples_per_second * useful / (self.layout.gpus * self.machine.peak(self.layout.precision))
-
-    @property
-    def node_bytes_per_second(self) -> float:
-        """float32 voxels that one node has to be fed, each read once."""
-        i, x, z = self.task.window
-        return self.samples_per_second * i * x * z * 4 / self.layout.gpus * self.layout.node
 
     def hours(self, samples: int) -> float:
         """For ``samples`` crops."""

@@ -52,10 +52,11 @@ def facts(forecast: Forecast, samples: int | None) -> dict[str, Any]:
         "step": {
             "seconds": forecast.step_seconds,
             "compute_seconds": forecast.compute_seconds,
+            "busy_seconds": forecast.busy_seconds,
             "samples_per_second": forecast.samples_per_second,
             "tokens_per_second": forecast.samples_per_second * task.tokens.whole,
             "mfu": forecast.mfu,
-            "voxel_bytes_per_second_and_node": forecast.node_bytes_per_second,
+            "reading_seconds": forecast.reading_seconds,
         },
         "assumptions": {name: {"value": value, "source": source} for name, value, source in machine.lines()},
     }
@@ -82,7 +83,11 @@ def text(said: dict[str, Any]) -> str:
         f"({layout['crops_at_a_time']} at a time for each group)",
         f"step        {step['seconds']:.3g} s, {step['samples_per_second']:.4g} crops/s, "
         f"{step['tokens_per_second']:.3g} tokens/s, MFU {step['mfu']:.0%}; "
-        f"a node takes in {step['voxel_bytes_per_second_and_node'] / _GB:.2g} GB/s of float32 voxels",
+        + (
+            f"reading takes {step['reading_seconds']:.3g} s at a time"
+            if step["reading_seconds"] <= step["busy_seconds"]
+            else f"the GPUs wait for S3, and are busy for {step['busy_seconds']:.3g} s"
+        ),
     ]
     if data_set := said.get("data_set"):
         lines.append(

@@ -19,7 +19,7 @@ class PlanError(Exception):
 
 
 def best(task: Task, gpus: int, machine: Machine, choice: Choice) -> Forecast:
-    """The fastest layout that fits; of equally fast ones that with the most memory to spare. Raises ``PlanError``."""
+    """The fastest layout that fits; of those that wait for S3 alike that with the least work. Raises ``PlanError``."""
     found = _fastest(task, gpus, machine, choice)
     if found is None:
         raise PlanError(_refusal(task, gpus, machine, choice))
@@ -41,7 +41,7 @@ def _fastest(task: Task, gpus: int, machine: Machine, choice: Choice) -> Forecas
     forecasts = (forecast(task, layout, machine) for layout in layouts(task.model, gpus, machine.node, choice))
     return min(
         (each for each in forecasts if each.fits),
-        key=lambda each: (-each.samples_per_second, each.memory_total),
+        key=lambda each: (-each.samples_per_second, each.busy_seconds / each.batch, each.memory_total),
         default=None,
     )
 

@@ -27,6 +27,23 @@ def test_the_best_layout_fits_and_no_other_that_fits_is_faster(h200: Machine) ->
     assert all(each.samples_per_second <= chosen.samples_per_second for each in others if each.fits)
 
 
+def test_gpus_that_wait_for_s3_are_given_the_layout_with_the_least_work(h200: Machine) -> None:
+    """640 × 640 × 1024 voxels at any place are (640 + 127)² × (1024 + 127) voxels of chunks, 2 nodes read 9 GB/s."""
+    task = Task(HUGE, (640, 640, 1024))
+    chosen = best(task, 16, h200, Choice())
+    assert chosen.samples_per_second == pytest.approx(9e9 / (767 * 767 * 1151 * 4))
+    assert chosen.step_seconds == chosen.reading_seconds > chosen.busy_seconds
+    waiting = (forecast(task, layout, h200) for layout in layouts(HUGE, 16, 8, Choice()))
+    alike = [each for each in waiting if each.fits and each.step_seconds == each.reading_seconds]
+    assert len(alike) > 1
+    assert chosen.busy_seconds / chosen.batch == min(each.busy_seconds / each.batch for each in alike)
+
+
+def test_larger_windows_are_read_while_the_step_before_is_computed(h200: Machine) -> None:
+    chosen = best(LARGE, 16, h200, Choice())
+    assert chosen.step_seconds == chosen.busy_seconds > chosen.reading_seconds > 0
+
+
 def test_heads_are_exchanged_only_inside_a_node_and_where_both_parts_divide() -> None:
     odd = ModelConfig(width=768, depth=2, heads=12, decoder_width=512, decoder_depth=2, decoder_heads=16)
     found = {(layout.ring, layout.ulysses) for layout in layouts(odd, 32, 8, Choice(cp=16))}
