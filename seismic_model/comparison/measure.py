@@ -30,8 +30,8 @@ from seismic_model.parallel.attention import attention_over
 from seismic_model.parallel.handover import hand_over
 from seismic_model.parallel.mesh import Mesh, open_mesh
 from seismic_model.train import die_with_torchrun, read_config
+from seismic_model.training.feed import Feed
 from seismic_model.training.speed import take_peak_memory
-from seismic_model.training.tokens import tokens_of
 
 _WARM_UP = 2  # steps: allocators and engines settle
 PARTS = tuple(Parts.model_fields)
@@ -74,18 +74,21 @@ def measure(config: RunConfig, mesh: Mesh, steps: int, *, made: bool) -> Row:
     with ExitStack() as stack:
         crops = _made(config, mesh, layout, shard) if made else _read(config, mesh, layout, _WARM_UP + 2 * steps, stack)
 
+        feed = Feed(crops, config, shard, mesh.device)
+
         def train(lap: Callable[[str], None]) -> None:
-            batches = [tokens_of(next(crops), config, shard) for _ in range(config.accumulation)]
+            batches = feed.take()
             count = mesh.total(torch.stack([batch.count() for batch in batches]).sum())
-            batches = [batch.to(mesh.device) for batch in batches]
-            lap("data")
-            for batch in batches:
+            for batch in (each.to(mesh.device) for each in batches):
+                lap("data")
                 result = strategy.model(
                     batch.patches_BLP, batch.live_BLP, batch.masks, shard, attention, batch.spacing_B3
                 )
                 lap("forward")
                 strategy.backward(result.loss_sum, count)
                 lap("backward")
+            feed.prepare()
+            lap("data")
             strategy.step(config.learning_rate)
             lap("step")
 

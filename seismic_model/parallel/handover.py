@@ -13,18 +13,18 @@ from seismic_model.parallel.mesh import Mesh
 
 
 def hand_over(mesh: Mesh) -> HandOver:
-    """The exchange among the ranks of the context-parallel group; on CUDA by way of the device (not run yet)."""
+    """The exchange among the ranks of the context-parallel group, on the host, so that a GPU's work goes on."""
 
     def exchange(outgoing: Mapping[int, FloatArray], sizes: Mapping[int, int]) -> dict[int, FloatArray]:
-        received = {rank: torch.empty(size, dtype=torch.float32, device=mesh.device) for rank, size in sizes.items()}
-        sent = {rank: torch.from_numpy(values).to(mesh.device) for rank, values in outgoing.items()}
+        received = {rank: torch.empty(size, dtype=torch.float32) for rank, size in sizes.items()}
+        sent = {rank: torch.from_numpy(values) for rank, values in outgoing.items()}
         hops = [
-            dist.P2POp(operation, tensor, dist.get_global_rank(mesh.cp_group, rank), mesh.cp_group)
+            dist.P2POp(operation, tensor, dist.get_global_rank(mesh.host_group, rank), mesh.host_group)
             for operation, tensors in ((dist.isend, sent), (dist.irecv, received))
             for rank, tensor in tensors.items()
         ]
         for work in dist.batch_isend_irecv(hops):
             work.wait()
-        return {rank: tensor.cpu().numpy() for rank, tensor in received.items()}
+        return {rank: tensor.numpy() for rank, tensor in received.items()}
 
     return exchange

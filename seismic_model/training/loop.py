@@ -27,13 +27,14 @@ from seismic_model.parallel.attention import attention_over
 from seismic_model.parallel.handover import hand_over
 from seismic_model.parallel.mesh import Mesh
 from seismic_model.training import checkpoint
+from seismic_model.training.feed import Feed
 from seismic_model.training.heartbeat import Heartbeat
 from seismic_model.training.reporting import Reporter
 from seismic_model.training.resume import restore
 from seismic_model.training.saving import Saver
 from seismic_model.training.speed import StepSize
 from seismic_model.training.tally import StepTally
-from seismic_model.training.tokens import TokenBatch, tokens_of
+from seismic_model.training.tokens import TokenBatch
 
 MAX_SKIPPED = 10  # batches without finite gradients before a run gives up
 _NAMED = 8  # samples in a line of the log; metrics.jsonl has all
@@ -81,13 +82,12 @@ def train(config: RunConfig, lake: Lake, dataset: Dataset, mesh: Mesh) -> Litera
             range(done, config.steps),
             config.model.reference_spacing,
         )
-        micro_batches = stack.enter_context(closing(reader.stream()))
+        feed = Feed(stack.enter_context(closing(reader.stream())), config, shard, mesh.device)
         saver = stack.enter_context(closing(Saver(lake, config, strategy)))
         while done < config.steps:
             heartbeat.enter("train", done)
             tally = StepTally(dataset, mesh, size, plan.samples(done))
-            voxels = [next(micro_batches) for _ in range(config.accumulation)]
-            batches = [tokens_of(each, config, shard) for each in voxels]
+            batches = feed.take()
             count, stop = _agree(batches, sigterm, saver, mesh)
             if stop:
                 break
@@ -97,11 +97,12 @@ def train(config: RunConfig, lake: Lake, dataset: Dataset, mesh: Mesh) -> Litera
                 )
                 strategy.backward(result.loss_sum, count)
                 tally.add(batch, result)
+            feed.prepare()
             rate = learning_rate(config, done)
             norm = strategy.step(rate)  # applies nothing when the norm is not finite
             done += 1
             skipped += not math.isfinite(norm)
-            entry = {"step": done, **tally.figures(norm, sum(each.waited for each in voxels))}
+            entry = {"step": done, **tally.figures(norm, feed.take_waited())}
             entry |= {"learning_rate": rate, "skipped": skipped}
             if reporter:
                 reporter.step(entry)

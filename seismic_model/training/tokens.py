@@ -31,11 +31,22 @@ class TokenBatch:
         """Int64 scalar: voxels that the loss is taken over."""
         return count_scored(self.live_BLP, self.masks)
 
+    def ready_for(self, device: torch.device) -> TokenBatch:
+        """The same on the host, where ``device`` can fetch it while it computes (CUDA: not run yet)."""
+        if device.type != "cuda":
+            return self
+        return replace(self, patches_BLP=self.patches_BLP.pin_memory(), live_BLP=self.live_BLP.pin_memory())
+
     def to(self, device: torch.device) -> TokenBatch:
         """The same on ``device``."""
-        names = ("patches_BLP", "live_BLP", "masks", "spacing_B3", "survey_B")
-        moved = {name: getattr(self, name).to(device) for name in names}
-        return replace(self, **moved)
+        return replace(
+            self,
+            patches_BLP=self.patches_BLP.to(device, non_blocking=True),
+            live_BLP=self.live_BLP.to(device, non_blocking=True),
+            masks=self.masks.to(device),
+            spacing_B3=self.spacing_B3.to(device),
+            survey_B=self.survey_B.to(device),
+        )
 
     def survey_errors(self, prediction_BMP: Tensor, surveys: int) -> Tensor:
         """Squared error of normalised amplitudes summed over scored voxels, and their count: float64 (2, surveys)."""
