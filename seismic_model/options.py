@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import click
@@ -25,3 +26,14 @@ class Voxels(click.ParamType[Triple]):
             self.fail(f"{value!r} is not of the form 1536x1536x2048", param, ctx)
         i, x, z = map(int, parts)
         return i, x, z
+
+
+class Between(click.FloatRange):
+    """A range of finite numbers: "nan" compares with nothing, so no range keeps it out."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """The number."""
+        number = super().convert(value, param, ctx)
+        if not math.isfinite(number):
+            self.fail(f"{value} is not a finite number", param, ctx)
+        return number

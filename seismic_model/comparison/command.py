@@ -20,7 +20,7 @@ from ingestion.lake import Lake, LakeError
 from seismic_model.comparison.table import Comparison, Found, Row, read_comparison
 from seismic_model.config import MODEL_SIZES, Checkpointing, RunConfig, StrategyName
 from seismic_model.data.sampling import check_processes
-from seismic_model.options import Voxels
+from seismic_model.options import Between, Voxels
 from seismic_model.train import ConfigError, read_config
 
 _STRATEGIES = get_args(StrategyName)
@@ -30,15 +30,17 @@ _checkpointing = click.Choice(get_args(Checkpointing))
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})
 @click.option("--config", "uri", metavar="URI", help="A run's config.json: its model, batch and data set.")
-@click.option("--size", type=click.Choice(list(MODEL_SIZES)), help="Without --config: a model, fed with noise.")
-@click.option("--window", type=Voxels(), help="With --size: voxels of a crop, e.g. 640x640x1024.")
-@click.option("--batch", type=_count, help="With --size: crops in a step, over all processes and micro-batches.")
-@click.option("--accumulation", type=_count, help="With --size: micro-batches in a step.")
-@click.option("--cp", type=_count, help="With --size: processes that share a crop.")
-@click.option("--ulysses", type=_count, help="With --size: of these, how many share heads.")
-@click.option("--precision", type=click.Choice(["bfloat16", "float32"]), help="With --size.")
-@click.option("--decode-share", type=click.FloatRange(0, 1, min_open=True), help="With --size: of hidden tokens.")
-@click.option("--checkpointing", "activation_checkpointing", type=_checkpointing, help="With --size.")
+@click.option(
+    "--model", "size", type=click.Choice(list(MODEL_SIZES)), help="Without --config: a model, fed with noise."
+)
+@click.option("--window", type=Voxels(), help="With --model: voxels of a crop, e.g. 640x640x1024.")
+@click.option("--batch", type=_count, help="With --model: crops in a step, over all processes and micro-batches.")
+@click.option("--accumulation", type=_count, help="With --model: micro-batches in a step.")
+@click.option("--cp", type=_count, help="With --model: processes that share a crop.")
+@click.option("--ulysses", type=_count, help="With --model: of these, how many share heads.")
+@click.option("--precision", type=click.Choice(["bfloat16", "float32"]), help="With --model.")
+@click.option("--decode-share", type=Between(0, 1, min_open=True), help="With --model: of hidden tokens.")
+@click.option("--checkpointing", "activation_checkpointing", type=_checkpointing, help="With --model.")
 @click.option("--processes", required=True, type=_count, help="To start on this machine: its GPUs.")
 @click.option("--strategy", "chosen", multiple=True, type=click.Choice(_STRATEGIES), help="Some only. Default: all.")
 @click.option("--steps", type=_count, default=5, show_default=True, help="To time, twice each.")
@@ -60,7 +62,7 @@ def strategies(
 
     \b
     sfm strategies --config s3://LAKE/runs/RUN/config.json --processes 8
-    sfm strategies --size large --window 640x640x1024 --batch 16 --cp 8 --precision bfloat16 --processes 8
+    sfm strategies --model large --window 640x640x1024 --batch 16 --cp 8 --precision bfloat16 --processes 8
 
     Several machines: the same command on each, with what torchrun needs to find the others after `--`:
 
@@ -120,10 +122,10 @@ def _config(uri: str | None, size: str | None, given: dict[str, Any]) -> RunConf
     asked = {name: value for name, value in given.items() if value is not None}
     if uri is not None:
         if size or asked:
-            raise ValueError("--config says all about the run; give it, or --size and what belongs to it")
+            raise ValueError("--config says all about the run; give it, or --model and what belongs to it")
         return read_config(uri)
     if size is None or not {"window", "batch"} <= asked.keys():
-        raise ValueError("give --config, or --size, --window and --batch")
+        raise ValueError("give --config, or --model, --window and --batch")
     unused = {"lake": "", "run": "strategies", "dataset": "", "dataset_sha256": "0" * 64, "steps": 1}
     return RunConfig.model_validate(unused | asked | {"model": MODEL_SIZES[size]})
 

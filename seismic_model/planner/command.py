@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, get_args
 import click
 
 from seismic_model.config import MODEL_SIZES, Checkpointing, StrategyName, Triple, check_window
-from seismic_model.options import Voxels
+from seismic_model.options import Between, Voxels
 from seismic_model.planner.assumptions import DEFAULT, AssumptionsError, read_machine
 from seismic_model.planner.layout import Choice, Precision
 from seismic_model.planner.report import facts, text
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from seismic_model.config import ModelConfig
 
 
-_share = click.FloatRange(min=0, max=1, min_open=True)
+_share = Between(min=0, max=1, min_open=True)
 _count = click.IntRange(min=1)
 
 
@@ -31,7 +31,7 @@ _count = click.IntRange(min=1)
 @click.option("--gpus", required=True, type=_count, help="How many there are.")
 @click.option("--gpu", default="h200", show_default=True, help="Their kind, one of the file of assumptions.")
 @click.option("--decoder", type=click.Choice(["self", "cross"]), help="Default: the model size's own.")
-@click.option("--keep", type=click.FloatRange(0, 1, min_open=True, max_open=True), default=0.25, show_default=True)
+@click.option("--keep", type=Between(0, 1, min_open=True, max_open=True), default=0.25, show_default=True)
 @click.option("--decode-share", type=_share, default=1.0, show_default=True, help="Of hidden tokens.")
 @click.option("--strategy", type=click.Choice(get_args(StrategyName)), help="Default: the fastest that fits.")
 @click.option("--checkpointing", type=click.Choice(get_args(Checkpointing)), help="Default: the least that fits.")
@@ -42,7 +42,7 @@ _count = click.IntRange(min=1)
 @click.option("--precision", type=click.Choice(get_args(Precision)), default="bfloat16", show_default=True)
 @click.option("--ema", is_flag=True, help="Keep averaged weights too.")
 @click.option("--samples", type=_count, help="Crops to train on: gives days and price.")
-@click.option("--price-per-gpu-hour", type=click.FloatRange(min=0, min_open=True), metavar="USD")
+@click.option("--price-per-gpu-hour", type=Between(min=0, min_open=True), metavar="USD")
 @click.option(
     "--assumptions", type=click.Path(path_type=Path), default=DEFAULT, help="Your own numbers; see docs/planner.md."
 )

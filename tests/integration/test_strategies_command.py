@@ -23,7 +23,7 @@ from seismic_model.comparison.table import measured_winner
 from seismic_model.model.mae import MaskedAutoencoder
 
 T = TypeVar("T")
-TINY = ["--size", "tiny", "--window", "8x8x8"]
+TINY = ["--model", "tiny", "--window", "8x8x8"]
 
 
 def wait_for(found: Callable[[], T], seconds: float = 120) -> T:
@@ -93,14 +93,14 @@ def test_processes_end_with_the_torchrun_that_started_them(lake: Lake) -> None:
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        (["--size", "tiny"], "--window and --batch"),
+        (["--model", "tiny"], "--window and --batch"),
         (["--config", "file:///nowhere/config.json"], "there is no config"),
-        (["--config", "file:///nowhere/config.json", "--size", "tiny"], "--config says all"),
+        (["--config", "file:///nowhere/config.json", "--model", "tiny"], "--config says all"),
         (
-            ["--size", "tiny", "--window", "9x8x8", "--batch", "2"],
+            ["--model", "tiny", "--window", "9x8x8", "--batch", "2"],
             "window (9, 8, 8) is not a positive multiple of patch",
         ),
-        (["--size", "tiny", "--window", "8x8", "--batch", "2"], "'8x8' is not of the form"),
+        (["--model", "tiny", "--window", "8x8", "--batch", "2"], "'8x8' is not of the form"),
         ([*TINY, "--batch", "1", "--cp", "2"], "1 processes cannot form groups of cp=2"),
         ([*TINY, "--batch", "3", "--accumulation", "2"], "batch 3 cannot be dealt out"),
         ([*TINY, "--batch", "1", "ddp"], "'ddp' is no option of torchrun"),

@@ -77,6 +77,8 @@ def test_every_remedy_that_is_named_fits() -> None:
         (("--model", "1.8b", "--gpus", "8", "--window", "100x100x100"), "multiple of patch"),
         (("--model", "tiny", "--gpus", "1", "--window", "8x8x8", "--keep", "0.99"), "hides none"),
         ((*ASKED, "--gpu", "h300"), "it knows: h100, h200"),
+        ((*ASKED, "--keep", "nan"), "not a finite number"),
+        ((*ASKED, "--price-per-gpu-hour", "inf"), "not a finite number"),
     ],
 )
 def test_options_that_make_no_sense_end_with_2(arguments: tuple[str, ...], expected: str) -> None:
