@@ -64,10 +64,11 @@ def strategies(
     sfm strategies --config s3://LAKE/runs/RUN/config.json --processes 8
     sfm strategies --model large --window 640x640x1024 --batch 16 --cp 8 --precision bfloat16 --processes 8
 
-    Several machines: the same command on each, with what torchrun needs to find the others after `--`:
+    Several machines: the same command on each, with what torchrun needs to find the others after `--`. Number the
+    machines, since the one that has process 0 has the table, and it has to be the same one for every strategy:
 
     \b
-    sfm strategies … --processes 8 -- --nnodes=16 --rdzv-backend=c10d --rdzv-endpoint=HEAD:29500
+    sfm strategies … --processes 8 -- --nnodes=16 --node-rank=NUMBER --master-addr=HEAD --master-port=29500
 
     The table is kept on the lake, where a recipe with `strategy: auto` finds the fastest. Measured with --strategy, it
     joins what was found there of the others on the same machines.

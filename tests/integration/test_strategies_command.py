@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import socket
 import subprocess
 import sys
 import time
@@ -72,6 +73,25 @@ def test_what_a_run_compiles_is_compiled_here_too(lake: Lake, monkeypatch: pytes
         with one_process() as mesh:
             measure.measure(plan(lake, compile=asked), mesh, steps=1, made=True)
         assert len(compiled) == asked
+
+
+def test_of_two_machines_the_first_has_the_whole_table(lake: Lake) -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    command = [sys.executable, "-m", "seismic_model.cli", "strategies", *TINY, "--batch=2", "--processes=1"]
+    command += ["--steps=1", "--strategy=ddp", "--strategy=fsdp2", f"--lake={lake.uri}", "--json", "--", "--nnodes=2"]
+    command += ["--master-addr=127.0.0.1", f"--master-port={port}"]
+    machines = [
+        subprocess.Popen([*command, f"--node-rank={number}"], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+        for number in range(2)
+    ]
+    printed = [machine.communicate(timeout=240)[0].decode() for machine in machines]
+    assert [machine.returncode for machine in machines] == [0, 0]
+    table = json.loads(printed[0])
+    assert table["processes"] == 2
+    assert [(row["strategy"], row["fault"]) for row in table["rows"]] == [("ddp", None), ("fsdp2", None)]
+    assert "another machine" in printed[1]
 
 
 def test_processes_end_with_the_torchrun_that_started_them(lake: Lake) -> None:
