@@ -110,10 +110,10 @@ def test_goals_are_beside_the_faster_reference_with_its_best_rate() -> None:
 def test_crops_count_while_all_train() -> None:
     def entries(began: float, seconds: float) -> list[dict[str, Any]]:
         shares = {"data_wait_share": 0.1, "communication_share": 0.2}
-        return [{"time": began + seconds * n, **shares} for n in range(1, scaling.WARM_UP + 21)]
+        return [{"time": began + seconds * n, **shares} for n in range(1, WARM_UP + 21)]
 
-    found = scaling.counted([entries(0, 1), entries(5, 1)], [8, 8])
+    found = scaling.counted([entries(0, 1), entries(5, 1)], [8, 8], WARM_UP)
     assert found["crops_per_second"] == pytest.approx(16)
     assert found["communication_share"] == pytest.approx(0.2)
     with pytest.raises(CannotMeasureError, match="overlap"):
-        scaling.counted([entries(0, 1), entries(500, 1)], [8, 8])
+        scaling.counted([entries(0, 1), entries(500, 1)], [8, 8], WARM_UP)
