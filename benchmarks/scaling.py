@@ -80,12 +80,16 @@ def measure(rounds: int) -> Measured:
             asked = request_of(Lake(f"s3://{BUCKET}/scaling"), None)
             take_in_surveys(asked, Path(scratch))
             config = read_config(steps.plan(asked, freeze_surveys(asked), "plan"))
-            turns = {work: [measure_turn(config, work, number) for number in range(rounds)] for work in (SMALL, LARGE)}
+            measured = [row for work in (SMALL, LARGE) for row in measure_work(config, work, rounds)]
     except LakeError as error:
         raise CannotMeasureError(str(error)) from error
-    measured = [row for work, each in turns.items() for row in rows_of(work, each)]
     rows = measured + [row for size, window in FORECASTS for row in forecast_rows(size, window)]
     return Measured(rows, goals(rows))
+
+
+def measure_work(config: RunConfig, work: Work, rounds: int) -> list[Row]:
+    """One row a layout."""
+    return rows_of(work, [measure_turn(config, work, number) for number in range(rounds)])
 
 
 def measure_turn(config: RunConfig, work: Work, number: int) -> dict[str, Row]:

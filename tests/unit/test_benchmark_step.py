@@ -107,6 +107,9 @@ def test_goals_are_beside_the_faster_reference_with_its_best_rate() -> None:
     assert [goal.value for goal in goals(rows)[3:]] == [0.0, 0.0]  # never as low
 
 
+WARM_UP = 10
+
+
 def test_crops_count_while_all_train() -> None:
     def entries(began: float, seconds: float) -> list[dict[str, Any]]:
         shares = {"data_wait_share": 0.1, "communication_share": 0.2}
