@@ -214,7 +214,7 @@ def _examine_rank(way: Way) -> Examined:
 def _time_rank(way: Way) -> float:
     *inputs, grad = _own_tensors(way)
     attend = _prepare(way)
-    group = _mesh(way.ranks, way.ulysses).cp_group
+    group = _mesh(way.ranks, way.ulysses).host_group
     dist.barrier(group)
     began = time.perf_counter()
     torch.autograd.grad(attend(*inputs), inputs, grad)
@@ -243,7 +243,7 @@ def _prepare(way: Way) -> Callable[[Tensor, Tensor, Tensor], Tensor]:
     mesh = _mesh(way.ranks, way.ulysses)
     if way.name == ALL_GATHER:
         return lambda q, k, v: F.scaled_dot_product_attention(
-            q, *(all_gather_single_autograd(x, 2, mesh.cp_group) for x in (k, v))
+            q, *(all_gather_single_autograd(x, 2, mesh.host_group) for x in (k, v))
         )
     lengths = (way.tokens // way.ranks,) * way.ranks
     return lambda q, k, v: attention_over(mesh)(q, k, v, lengths, lengths)

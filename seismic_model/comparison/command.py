@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import os
 import re
+import signal
 import subprocess
 import sys
 import tempfile
+import time
+from collections.abc import Callable
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, get_args
+from typing import TYPE_CHECKING, Any, get_args
 
 import click
 from obstore.exceptions import BaseError
@@ -23,7 +26,12 @@ from seismic_model.data.sampling import check_processes
 from seismic_model.options import Between, Voxels
 from seismic_model.train import ConfigError, read_config
 
+if TYPE_CHECKING:
+    from seismic_model.comparison.machines import Machines
+
 _STRATEGIES = get_args(StrategyName)
+_LOOK = 0.2  # seconds between looks at what runs
+_LIMIT = 1800  # seconds for one strategy, which may hang
 _count = click.IntRange(min=1)
 _checkpointing = click.Choice(get_args(Checkpointing))
 
@@ -46,7 +54,16 @@ _checkpointing = click.Choice(get_args(Checkpointing))
 @click.option("--steps", type=_count, default=5, show_default=True, help="To time, twice each.")
 @click.option("--lake", metavar="URI", help="Where the table is kept. Default: the lake of --config.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
-@click.argument("torchrun", nargs=-1, type=click.UNPROCESSED)
+@click.option("--machines", type=_count, default=1, show_default=True, help="That each are given this command.")
+@click.option("--machine", "number", type=click.IntRange(min=0), default=0, help="Number of this one, from 0.")
+@click.option("--head", metavar="HOST", help="Name of machine 0, where it keeps the table.")
+@click.option(
+    "--port",
+    type=click.IntRange(1024, 65000),
+    default=29500,
+    show_default=True,
+    help="Free on HOST, as are the next ones.",
+)
 def strategies(
     uri: str | None,
     size: str | None,
@@ -55,7 +72,10 @@ def strategies(
     steps: int,
     lake: str | None,
     as_json: bool,
-    torchrun: tuple[str, ...],
+    machines: int,
+    number: int,
+    head: str | None,
+    port: int,
     **given: Any,
 ) -> None:
     """Train a few steps under each strategy on the machines at hand: samples/s, tokens/s, peak memory, parts of a step.
@@ -64,11 +84,10 @@ def strategies(
     sfm strategies --config s3://LAKE/runs/RUN/config.json --processes 8
     sfm strategies --model large --window 640x640x1024 --batch 16 --cp 8 --precision bfloat16 --processes 8
 
-    Several machines: the same command on each, with what torchrun needs to find the others after `--`. Number the
-    machines, since the one that has process 0 has the table, and it has to be the same one for every strategy:
+    Several machines: the same command on each, numbered. Machine 0 prints and keeps the table.
 
     \b
-    sfm strategies … --processes 8 -- --nnodes=16 --node-rank=NUMBER --master-addr=HEAD --master-port=29500
+    sfm strategies … --processes 8 --machines 16 --machine NUMBER --head HOST
 
     The table is kept on the lake, where a recipe with `strategy: auto` finds the fastest. Measured with --strategy, it
     joins what was found there of the others on the same machines.
@@ -80,33 +99,39 @@ def strategies(
         into = Lake(lake or config.lake) if lake or uri else None
         if into:
             into.check()
-        if torchrun and not torchrun[0].startswith("-"):
-            raise click.UsageError(f"{torchrun[0]!r} is no option of torchrun; expected e.g. -- --nnodes=16")
-        if not torchrun:
-            check_processes(config, processes)  # with torchrun's options it alone knows how many there will be
+        if number >= machines or (machines > 1 and head is None):
+            raise ValueError(f"{machines} machines are numbered 0 to {machines - 1}, and all told the --head")
+        check_processes(config, machines * processes)
     except ValidationError as error:
         raise click.UsageError(_faults(error)) from error
     except (ConfigError, LakeError, ValueError) as error:
         raise click.UsageError(str(error)) from error
     except BaseError as error:
         raise click.ClickException(str(error).split("\n\nDebug source")[0]) from error
-    found = []
-    with tempfile.TemporaryDirectory() as folder:
-        for name in chosen or _STRATEGIES:
-            click.echo(f"{name} …", err=True)
-            found.append(_measure(config, name, processes, steps, uri is None, torchrun, Path(folder)))
-    here = [each for each in found if each is not None]
-    if not here:
-        click.echo("process 0 runs on another machine, which has the table")
+    from seismic_model.comparison.machines import meet  # torch, which wrong options need not wait for
+
+    before = signal.signal(signal.SIGTERM, _exit)
+    try:
+        with meet(number, machines, head or "", port) as met, tempfile.TemporaryDirectory() as folder:
+            rows = []
+            for turn, name in enumerate(chosen or _STRATEGIES):
+                click.echo(f"{name} …", err=True)
+                rows.append(_measure(config, name, processes, steps, uri is None, met, turn, Path(folder)))
+    except ConnectionError as error:
+        raise click.ClickException(str(error)) from error
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    if number > 0:
+        click.echo("machine 0 has the table")
         return
     comparison = Comparison(
         config=config,
-        processes=max(each.processes for each in here),
-        device=max(each.device for each in here),
+        processes=machines * processes,
+        device=max(each.device for each in rows),
         versions={name: version(name) for name in ("torch", "deepspeed")},
         data="data set" if uri else "made crops",
         steps=steps,
-        rows=[each.row for each in here],
+        rows=[each.row for each in rows],
         created=datetime.now(UTC),
     )
     click.echo(comparison.to_bytes().decode() if as_json else _text(comparison))
@@ -137,34 +162,61 @@ def _measure(
     processes: int,
     steps: int,
     made: bool,
-    torchrun: tuple[str, ...],
+    met: Machines,
+    turn: int,
     folder: Path,
-) -> Found | None:
-    """What one strategy came to; None where process 0 runs on another machine."""
+) -> Found:
+    """What one strategy came to; without figures on other machines than machine 0."""
     told, out = folder / f"{strategy}.json", folder / f"{strategy}.found"
     try:
         told.write_bytes(RunConfig.model_validate(config.model_dump() | {"strategy": strategy}).to_bytes())
-    except ValidationError as error:
+    except ValidationError as error:  # on all machines alike
         return _failed(strategy, _faults(error))
-    meeting = (*torchrun, f"--rdzv-id=strategies-{strategy}") if torchrun else ("--standalone",)
-    command = [sys.executable, "-m", "torch.distributed.run", f"--nproc-per-node={processes}", *meeting]
+    command = [sys.executable, "-m", "torch.distributed.run", f"--nproc-per-node={processes}", *met.torchrun(turn)]
     command += ["-m", "seismic_model.comparison.measure", f"--config={told}", f"--steps={steps}", f"--out={out}"]
-    done = subprocess.run(
-        command + ["--made"] * made,
-        env={"OMP_NUM_THREADS": "1", **os.environ},  # what torchrun would choose, and say so each time
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    if out.exists():
-        return Found.model_validate_json(out.read_bytes())
-    if done.returncode == 0:
-        return None
-    return _failed(strategy, _fault(done.stderr))
+    met.tell(turn, _launch(command + ["--made"] * made, lambda: bool(met.faults(turn))))
+    while not met.all_told(turn):
+        time.sleep(_LOOK)
+    if faults := met.faults(turn):
+        return _failed(strategy, faults[0])
+    return Found.model_validate_json(out.read_bytes()) if out.exists() else _failed(strategy, "measured on machine 0")
+
+
+def _launch(command: list[str], others_failed: Callable[[], bool]) -> str:
+    """Run it to its end, or until others failed; why it failed, or ""."""
+    environment = {"OMP_NUM_THREADS": "1", **os.environ}  # what torchrun would choose, and say so each time
+    with tempfile.TemporaryFile("w+") as log:
+        job = subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, stderr=log)
+        deadline = time.monotonic() + _LIMIT
+        try:
+            while job.poll() is None:
+                if others_failed():
+                    return ""  # they have told why
+                if time.monotonic() > deadline:
+                    return f"took longer than {_LIMIT // 60} minutes"
+                time.sleep(_LOOK)
+        finally:
+            _end(job)
+        log.seek(0)
+        return _fault(log.read()) if job.returncode else ""
+
+
+def _end(job: subprocess.Popen[bytes]) -> None:
+    """See it gone, and with it the processes it started."""
+    job.terminate()
+    try:
+        job.wait(60)
+    except subprocess.TimeoutExpired:
+        job.kill()
+        job.wait()
+
+
+def _exit(number: int, _frame: object) -> None:
+    sys.exit(128 + number)
 
 
 def _failed(strategy: StrategyName, fault: str) -> Found:
-    return Found(processes=0, device="", row=Row(strategy=strategy, fault=fault))
+    return Found(device="", row=Row(strategy=strategy, fault=fault))
 
 
 def _faults(error: ValidationError) -> str:

@@ -52,7 +52,7 @@ def main() -> None:
         row = measure(config, mesh, given.steps, made=given.made)
         if mesh.rank == 0:
             name = torch.cuda.get_device_name(mesh.device) if mesh.device.type == "cuda" else "CPU"
-            given.out.write_bytes(Found(processes=mesh.world, device=name, row=row).to_bytes())
+            given.out.write_bytes(Found(device=name, row=row).to_bytes())
 
 
 def measure(config: RunConfig, mesh: Mesh, steps: int, *, made: bool) -> Row:

@@ -42,7 +42,6 @@ class Row(Contract):
 class Found(Contract):
     """What one launch of ``measure`` leaves behind."""
 
-    processes: int
     device: str
     row: Row
 

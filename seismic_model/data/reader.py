@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import time
 from collections import deque
 from collections.abc import Generator
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -33,7 +32,6 @@ class MicroBatch:
     live_BIXZ: BoolArray
     crops: list[CropSpec]
     spacing_B3: npt.NDArray[np.float64]  # size of the voxels over the model's reference
-    waited: float = 0.0  # seconds that the caller waited for it
 
 
 class CropReader:
@@ -124,7 +122,6 @@ def _sampler(dataset: Dataset, seed: int, volumes: dict[int, SurveyVolume]) -> C
 
 
 def _completed(loaded: Future[tuple[MicroBatch, SharedRead]]) -> MicroBatch:
-    began = time.perf_counter()
     batch, shared = loaded.result()
     shared.complete()
-    return replace(batch, waited=time.perf_counter() - began)
+    return batch

@@ -31,8 +31,7 @@ class Mesh:
     ulysses: int
     dp_rank: int
     cp_rank: int
-    cp_group: dist.ProcessGroup
-    host_group: dist.ProcessGroup  # the ranks of cp_group, for what is on the host
+    host_group: dist.ProcessGroup  # the ranks that share a crop, for what is on the host
     ring_group: dist.ProcessGroup  # cp / ulysses ranks with the same heads, in the order of their tokens
     ulysses_group: dist.ProcessGroup  # ranks that exchange heads, in the order of their tokens
     device: torch.device
@@ -87,15 +86,13 @@ def arrange(cp: int, ulysses: int, device: torch.device) -> Mesh:
     dp_rank, cp_rank = divmod(dist.get_rank(), cp)
     firsts = range(0, dist.get_world_size(), cp)
     rings = [[first + turn + near for turn in range(0, cp, ulysses)] for first in firsts for near in range(ulysses)]
-    cp_group, _ = dist.new_subgroups(group_size=cp)  # type: ignore[no-untyped-call]
     host_group, _ = dist.new_subgroups(group_size=cp, backend="gloo")  # type: ignore[no-untyped-call]
     ring_group, _ = dist.new_subgroups_by_enumeration(rings)  # type: ignore[no-untyped-call]
     ulysses_group, _ = dist.new_subgroups(group_size=ulysses)  # type: ignore[no-untyped-call]
-    for group in (cp_group, ring_group):
-        dist.all_reduce(torch.zeros(1, device=device), group=group)  # NCCL wants all ranks in its first call
+    dist.all_reduce(torch.zeros(1, device=device), group=ring_group)  # NCCL wants all ranks in its first call
     dp = dist.get_world_size() // cp
     waiting = Waiting(device)
-    return Mesh(dp, cp, ulysses, dp_rank, cp_rank, cp_group, host_group, ring_group, ulysses_group, device, waiting)
+    return Mesh(dp, cp, ulysses, dp_rank, cp_rank, host_group, ring_group, ulysses_group, device, waiting)
 
 
 def _device(local_rank: int) -> torch.device:

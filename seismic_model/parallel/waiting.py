@@ -1,4 +1,4 @@
-"""How long a process's computing stood still for other processes."""
+"""How long a process's computing stood still for something else: other processes, or data."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _HELD = 10_000  # ends of waits that nobody asked for, until they are added up
 
 
 class Waiting:
-    """Adds up the time of ``with`` blocks around waits for other processes, one at a time.
+    """Adds up the time of ``with`` blocks around waits, one at a time.
 
     On the CPU that is the host's time. On CUDA the host does not stop at ``Work.wait()``, the compute stream does:
     there its time between the two ends of the block is taken (not run yet).

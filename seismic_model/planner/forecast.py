@@ -74,23 +74,28 @@ class Forecast:
         return self.compute_seconds + sum(each.exposed_seconds for each in self.transfers)
 
     @property
-    def reading_seconds(self) -> float:
-        """For the chunks of one step, which the nodes read while the step before is computed.
+    def crop_reading_seconds(self) -> float:
+        """That all nodes together need for the chunks of one crop, which they read while the step before is computed.
 
         A crop at any place touches (w + c - 1) / c chunks of edge c along an edge of w voxels, on average.
         """
-        read = self.batch * math.prod(w + CHUNK - 1 for w in self.task.window) * _VOXEL_BYTES
+        read = math.prod(w + CHUNK - 1 for w in self.task.window) * _VOXEL_BYTES
         return read * self.layout.node / (self.layout.gpus * self.machine.storage_rate)
 
     @property
+    def crop_seconds(self) -> float:
+        """Of one step for each of its crops: busy, or reading where that takes longer."""
+        return max(self.busy_seconds / self.batch, self.crop_reading_seconds)
+
+    @property
     def step_seconds(self) -> float:
-        """The longer of the two."""
-        return max(self.busy_seconds, self.reading_seconds)
+        """Of one step."""
+        return self.batch * self.crop_seconds
 
     @property
     def samples_per_second(self) -> float:
         """Crops, of all GPUs."""
-        return self.batch / self.step_seconds
+        return 1 / self.crop_seconds
 
     @property
     def mfu(self) -> float:

@@ -56,7 +56,7 @@ def facts(forecast: Forecast, samples: int | None) -> dict[str, Any]:
             "samples_per_second": forecast.samples_per_second,
             "tokens_per_second": forecast.samples_per_second * task.tokens.whole,
             "mfu": forecast.mfu,
-            "reading_seconds": forecast.reading_seconds,
+            "reading_seconds": forecast.batch * forecast.crop_reading_seconds,
         },
         "assumptions": {name: {"value": value, "source": source} for name, value, source in machine.lines()},
     }

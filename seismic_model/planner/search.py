@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
+from typing import get_args
 
-from seismic_model.config import Triple
+from seismic_model.config import Checkpointing, Triple
 from seismic_model.planner.assumptions import Machine
 from seismic_model.planner.forecast import Forecast, Task, forecast
 from seismic_model.planner.layout import Choice, layouts
@@ -41,7 +42,12 @@ def _fastest(task: Task, gpus: int, machine: Machine, choice: Choice) -> Forecas
     forecasts = (forecast(task, layout, machine) for layout in layouts(task.model, gpus, machine.node, choice))
     return min(
         (each for each in forecasts if each.fits),
-        key=lambda each: (-each.samples_per_second, each.busy_seconds / each.batch, each.memory_total),
+        key=lambda each: (
+            each.crop_seconds,
+            get_args(Checkpointing).index(each.layout.checkpointing),
+            each.busy_seconds / each.batch,
+            each.memory_total,
+        ),
         default=None,
     )
 

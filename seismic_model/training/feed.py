@@ -10,21 +10,26 @@ import torch
 from seismic_model.config import RunConfig
 from seismic_model.data.reader import MicroBatch
 from seismic_model.model.masking import Shard
+from seismic_model.parallel.waiting import Waiting
 from seismic_model.training.tokens import TokenBatch, tokens_of
 
 
 class Feed:
     """Cuts what a reader streams into the rank's tokens, ``config.accumulation`` micro-batches for each step.
 
-    Both methods are collective over the ranks that share crops, and raise what the reader raises.
+    ``prepare``, and ``take`` where nothing was prepared, are collective over the ranks that share crops, and raise
+    what the reader raises.
+
+    Attributes:
+        waiting: the time in which nothing was computed for want of data.
     """
 
     def __init__(
         self, micro_batches: Iterator[MicroBatch], config: RunConfig, shard: Shard, device: torch.device
     ) -> None:
+        self.waiting = Waiting(device)
         self._micro_batches, self._config, self._shard, self._device = micro_batches, config, shard, device
         self._ready: list[TokenBatch] = []
-        self._waited = 0.0
 
     def take(self) -> list[TokenBatch]:
         """The next step's, on the host."""
@@ -35,11 +40,6 @@ class Feed:
 
     def prepare(self) -> None:
         """Have the next step's ready, if there is one: for the time between giving work to a GPU and waiting for it."""
-        voxels = list(islice(self._micro_batches, self._config.accumulation))
-        self._waited += sum(each.waited for each in voxels)
-        self._ready = [tokens_of(each, self._config, self._shard).ready_for(self._device) for each in voxels]
-
-    def take_waited(self) -> float:
-        """Seconds since this was last asked that were waited for voxels."""
-        waited, self._waited = self._waited, 0.0
-        return waited
+        with self.waiting:
+            voxels = islice(self._micro_batches, self._config.accumulation)
+            self._ready = [tokens_of(each, self._config, self._shard).ready_for(self._device) for each in voxels]

@@ -97,12 +97,13 @@ def train(config: RunConfig, lake: Lake, dataset: Dataset, mesh: Mesh) -> Litera
                 )
                 strategy.backward(result.loss_sum, count)
                 tally.add(batch, result)
+            del batches, batch, result  # makes room for the next step's tokens
             feed.prepare()
             rate = learning_rate(config, done)
             norm = strategy.step(rate)  # applies nothing when the norm is not finite
             done += 1
             skipped += not math.isfinite(norm)
-            entry = {"step": done, **tally.figures(norm, feed.take_waited())}
+            entry = {"step": done, **tally.figures(norm, feed.waiting.take())}
             entry |= {"learning_rate": rate, "skipped": skipped}
             if reporter:
                 reporter.step(entry)

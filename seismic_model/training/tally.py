@@ -37,7 +37,7 @@ class StepTally:
 
         Args:
             gradient_norm: of the step; one that is not finite says that the step was skipped.
-            waited: seconds that this process waited for data.
+            waited: seconds in which this process computed nothing for want of data.
         """
         surveys, world = len(self._names), self._mesh.world
         loss_sum, doubtful = self._own_losses()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import torch
@@ -35,17 +36,20 @@ class TokenBatch:
         """The same on the host, where ``device`` can fetch it while it computes (CUDA: not run yet)."""
         if device.type != "cuda":
             return self
-        return replace(self, patches_BLP=self.patches_BLP.pin_memory(), live_BLP=self.live_BLP.pin_memory())
+        return self._each(lambda part: part.pin_memory())
 
     def to(self, device: torch.device) -> TokenBatch:
         """The same on ``device``."""
+        return self._each(lambda part: part.to(device, non_blocking=True))
+
+    def _each(self, changed: Callable[[Tensor], Tensor]) -> TokenBatch:
         return replace(
             self,
-            patches_BLP=self.patches_BLP.to(device, non_blocking=True),
-            live_BLP=self.live_BLP.to(device, non_blocking=True),
-            masks=self.masks.to(device),
-            spacing_B3=self.spacing_B3.to(device),
-            survey_B=self.survey_B.to(device),
+            patches_BLP=changed(self.patches_BLP),
+            live_BLP=changed(self.live_BLP),
+            masks=Masks(changed(self.masks.visible_BK), changed(self.masks.decoded_BM)),
+            spacing_B3=changed(self.spacing_B3),
+            survey_B=changed(self.survey_B),
         )
 
     def survey_errors(self, prediction_BMP: Tensor, surveys: int) -> Tensor:

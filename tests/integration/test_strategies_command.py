@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+import signal
 import socket
 import subprocess
 import sys
@@ -75,23 +77,65 @@ def test_what_a_run_compiles_is_compiled_here_too(lake: Lake, monkeypatch: pytes
         assert len(compiled) == asked
 
 
-def test_of_two_machines_the_first_has_the_whole_table(lake: Lake) -> None:
+def two_machines(lake: Lake, *options: str, **environment: str) -> list[subprocess.CompletedProcess[str]]:
+    """The command on two numbered machines, ``environment`` on the second one only."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     command = [sys.executable, "-m", "seismic_model.cli", "strategies", *TINY, "--batch=2", "--processes=1"]
-    command += ["--steps=1", "--strategy=ddp", "--strategy=fsdp2", f"--lake={lake.uri}", "--json", "--", "--nnodes=2"]
-    command += ["--master-addr=127.0.0.1", f"--master-port={port}"]
-    machines = [
-        subprocess.Popen([*command, f"--node-rank={number}"], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+    command += ["--steps=1", f"--lake={lake.uri}", *options]
+    command += ["--machines=2", "--head=127.0.0.1", f"--port={port}"]
+    jobs = [
+        subprocess.Popen(
+            [*command, f"--machine={number}"],
+            env=os.environ | (environment if number else {}),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+        )
         for number in range(2)
     ]
-    printed = [machine.communicate(timeout=240)[0].decode() for machine in machines]
-    assert [machine.returncode for machine in machines] == [0, 0]
-    table = json.loads(printed[0])
+    try:
+        printed = [job.communicate(timeout=240)[0] for job in jobs]
+    finally:
+        for job in jobs:
+            job.terminate()
+    return [subprocess.CompletedProcess(job.args, job.returncode, out) for job, out in zip(jobs, printed, strict=True)]
+
+
+def test_of_two_machines_the_first_has_the_table(lake: Lake) -> None:
+    first, second = two_machines(lake, "--strategy=ddp", "--strategy=fsdp2", "--json")
+    table = json.loads(first.stdout)
     assert table["processes"] == 2
     assert [(row["strategy"], row["fault"]) for row in table["rows"]] == [("ddp", None), ("fsdp2", None)]
-    assert "another machine" in printed[1]
+    assert second.stdout == "machine 0 has the table\n"
+    assert (first.returncode, second.returncode) == (0, 0)
+
+
+def test_a_strategy_that_fails_on_one_machine_ends_on_all_and_the_next_is_measured(lake: Lake, tmp_path: Path) -> None:
+    broken = tmp_path / "deepspeed"
+    broken.mkdir()
+    (broken / "__init__.py").write_text("raise MemoryError('no room here')")
+    path = os.pathsep.join([str(tmp_path), *sys.path])
+    first, second = two_machines(lake, "--strategy=zero2", "--strategy=ddp", "--json", PYTHONPATH=path)
+    failed, measured = json.loads(first.stdout)["rows"]
+    assert "machine 1: " in failed["fault"]
+    assert "no room here" in failed["fault"]
+    assert measured["fault"] is None
+    assert (first.returncode, second.returncode) == (0, 0)
+
+
+def test_nothing_runs_on_when_the_command_is_ended(lake: Lake) -> None:
+    command = [sys.executable, "-m", "seismic_model.cli", "strategies", *TINY, "--batch=2", "--processes=1"]
+    job = subprocess.Popen([*command, "--steps=20000", "--strategy=ddp"], stderr=subprocess.DEVNULL)
+    try:
+        started = wait_for(
+            lambda: processes if len(processes := psutil.Process(job.pid).children(recursive=True)) > 1 else []
+        )
+    finally:
+        job.terminate()
+    assert job.wait(60) == 128 + signal.SIGTERM
+    assert not [process for process in started if process.is_running() and process.status() != psutil.STATUS_ZOMBIE]
 
 
 def test_processes_end_with_the_torchrun_that_started_them(lake: Lake) -> None:
@@ -123,7 +167,8 @@ def test_processes_end_with_the_torchrun_that_started_them(lake: Lake) -> None:
         (["--model", "tiny", "--window", "8x8", "--batch", "2"], "'8x8' is not of the form"),
         ([*TINY, "--batch", "1", "--cp", "2"], "1 processes cannot form groups of cp=2"),
         ([*TINY, "--batch", "3", "--accumulation", "2"], "batch 3 cannot be dealt out"),
-        ([*TINY, "--batch", "1", "ddp"], "'ddp' is no option of torchrun"),
+        ([*TINY, "--batch", "2", "--machines", "2", "--machine", "2"], "numbered 0 to 1"),
+        ([*TINY, "--batch", "2", "--machines", "2"], "told the --head"),
     ],
 )
 def test_options_that_make_no_sense_are_refused(options: list[str], said: str) -> None:

@@ -27,21 +27,31 @@ def test_the_best_layout_fits_and_no_other_that_fits_is_faster(h200: Machine) ->
     assert all(each.samples_per_second <= chosen.samples_per_second for each in others if each.fits)
 
 
-def test_gpus_that_wait_for_s3_are_given_the_layout_with_the_least_work(h200: Machine) -> None:
-    """640 × 640 × 1024 voxels at any place are (640 + 127)² × (1024 + 127) voxels of chunks, 2 nodes read 9 GB/s."""
+@pytest.mark.parametrize("nodes", [2, 7, 13])
+def test_gpus_that_wait_for_s3_are_given_the_layout_with_the_least_work(h200: Machine, nodes: int) -> None:
+    """640 × 640 × 1024 voxels at any place are (640 + 127)² × (1024 + 127) voxels of chunks, a node reads 4.5 GB/s."""
     task = Task(HUGE, (640, 640, 1024))
-    chosen = best(task, 16, h200, Choice())
-    assert chosen.samples_per_second == pytest.approx(9e9 / (767 * 767 * 1151 * 4))
-    assert chosen.step_seconds == chosen.reading_seconds > chosen.busy_seconds
-    waiting = (forecast(task, layout, h200) for layout in layouts(HUGE, 16, 8, Choice()))
-    alike = [each for each in waiting if each.fits and each.step_seconds == each.reading_seconds]
+    chosen = best(task, 8 * nodes, h200, Choice())
+    assert chosen.samples_per_second == pytest.approx(nodes * 4.5e9 / (767 * 767 * 1151 * 4))
+    assert chosen.step_seconds > chosen.busy_seconds
+    others = [forecast(task, layout, h200) for layout in layouts(HUGE, 8 * nodes, 8, Choice())]
+    alike = [each for each in others if each.fits and each.samples_per_second >= chosen.samples_per_second * (1 - 1e-9)]
     assert len(alike) > 1
-    assert chosen.busy_seconds / chosen.batch == min(each.busy_seconds / each.batch for each in alike)
+    computed_once = [each for each in alike if each.layout.checkpointing == "none"]
+    assert chosen in computed_once
+    assert chosen.busy_seconds / chosen.batch == min(each.busy_seconds / each.batch for each in computed_once)
 
 
 def test_larger_windows_are_read_while_the_step_before_is_computed(h200: Machine) -> None:
     chosen = best(LARGE, 16, h200, Choice())
-    assert chosen.step_seconds == chosen.busy_seconds > chosen.reading_seconds > 0
+    assert chosen.step_seconds == pytest.approx(chosen.busy_seconds)
+    assert 0 < chosen.crop_reading_seconds < chosen.crop_seconds
+
+
+def test_gpus_that_wait_for_s3_compute_nothing_twice(h200: Machine) -> None:
+    """It would cost no time: gathering weights takes longer than such small crops."""
+    chosen = best(Task(MODEL_SIZES["1.8b"], (208, 208, 208)), 128, h200, Choice())
+    assert chosen.layout.checkpointing == "none"
 
 
 def test_heads_are_exchanged_only_inside_a_node_and_where_both_parts_divide() -> None:
