@@ -20,7 +20,7 @@ from pathlib import Path
 from flows.launchers import Job, State, Status
 
 _LOG_TAIL = 4000  # bytes
-_CANCEL_SECONDS = 60.0  # a training process saves a checkpoint on SIGTERM
+_SAVE_SECONDS = 120  # in which a training process ends its step and saves, once it has got SIGTERM
 
 
 class LocalLauncher:
@@ -63,9 +63,9 @@ class LocalLauncher:
         return Status(state, exit_code, _tail(folder / "log"))
 
     def cancel(self, key: str) -> None:
-        """SIGTERM to the whole group, SIGKILL to what is left after a minute."""
+        """SIGTERM to the whole group, SIGKILL to what is left after two minutes."""
         folder = self._folder(key)
-        for number, seconds in ((signal.SIGTERM, _CANCEL_SECONDS), (signal.SIGKILL, 10.0)):
+        for number, seconds in ((signal.SIGTERM, _SAVE_SECONDS + 10), (signal.SIGKILL, 10)):
             if not (folder / "lock").exists() or not _is_locked(folder / "lock"):
                 return
             try:
@@ -87,6 +87,7 @@ def _torchrun(job: Job) -> list[str]:
         "torch.distributed.run",
         "--standalone",
         f"--nproc-per-node={job.processes}",
+        f"--shutdown-timeout={_SAVE_SECONDS}",
         "-m",
         job.module,
         *job.arguments,
