@@ -31,6 +31,7 @@ from seismic_model.training.feed import Feed
 from seismic_model.training.heartbeat import Heartbeat
 from seismic_model.training.reporting import Reporter
 from seismic_model.training.resume import restore
+from seismic_model.training.retention import forget
 from seismic_model.training.saving import Saver
 from seismic_model.training.speed import StepSize
 from seismic_model.training.tally import StepTally
@@ -60,6 +61,8 @@ def train(config: RunConfig, lake: Lake, dataset: Dataset, mesh: Mesh) -> Litera
     newest = checkpoint.latest_for_all(lake, config.run, mesh)
     if newest and newest.step >= config.steps:
         logger.info("the checkpoint of run %s at step %d is its last", config.run, newest.step)
+        if mesh.rank == 0:
+            forget(lake, newest)  # the process that committed it may have been killed in doing so
         return "finished"
     attention = attention_over(mesh)
     model = MaskedAutoencoder(config.model, config.seed, config.activation_checkpointing)

@@ -25,7 +25,6 @@ from typing import Any, Literal
 
 import torch
 import torch.distributed as dist
-from obstore.exceptions import BaseError
 from torch import Tensor
 
 from ingestion.lake import Lake
@@ -170,10 +169,7 @@ class Saver:
             raise CheckpointError(f"{uri} lost {lost[0]} before it was committed: {twice}")
         if not self._lake.create(key, manifest.to_bytes()) and self._lake.read(key) != manifest.to_bytes():
             raise CheckpointError(f"{self._lake.uri_of(key)} was committed by another process: {twice}")
-        try:
-            forget(self._lake, manifest)
-        except BaseError as error:  # committed all the same; the next commit tries again
-            logger.warning("old checkpoints of %s could not be deleted: %s", manifest.run, str(error).splitlines()[0])
+        forget(self._lake, manifest)
 
     def _from_all(self, mine: object) -> _Written:
         everyone: list[_Written] = [_Written()] * self._mesh.world

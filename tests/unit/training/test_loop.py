@@ -113,6 +113,15 @@ def test_the_figures_of_a_step_say_what_they_should(lake: Lake) -> None:
         assert entry["gradient_norm"] > 0
 
 
+def test_what_a_process_left_that_was_killed_in_its_last_clean_up_goes_at_the_next_start(lake: Lake) -> None:
+    config = plan(lake, steps=4, checkpoint_every=2, checkpoints_kept=1)
+    run(config)
+    kept = {entry.key for entry in lake.objects(f"runs/{config.run}/checkpoints")}
+    lake.write(f"{checkpoint.checkpoint_folder(config.run, 2)}/model-00001-of-00001.safetensors", b"half deleted")
+    assert run(config) == "finished"
+    assert {entry.key for entry in lake.objects(f"runs/{config.run}/checkpoints")} == kept
+
+
 @pytest.mark.parametrize("step", [1, 5])
 def test_sigterm_saves_and_the_same_run_goes_on_to_the_same_weights(
     lake: Lake, monkeypatch: pytest.MonkeyPatch, step: int
