@@ -12,7 +12,7 @@ from typing import Any, Literal
 from pydantic import ValidationError
 
 from ingestion.manifest import Contract
-from seismic_model.config import MODEL_SIZES, Checkpointing, StrategyName, Triple
+from seismic_model.config import DECODE_SHARE, MODEL_SIZES, Checkpointing, StrategyName, Triple
 from seismic_model.data.dataset import SplitPolicy
 
 
@@ -21,7 +21,7 @@ class Recipe(Contract):
 
     window: Triple
     keep_ratio: float
-    decode_share: float = 1.0
+    decode_share: float = DECODE_SHARE
     steps: int
     batch: int
     accumulation: int = 1

@@ -94,6 +94,9 @@ MODEL_SIZES: dict[str, ModelConfig] = {
 }
 
 
+DECODE_SHARE = 0.5  # for cross decoders; those that attend to each other lose by it (docs/adr/0010)
+
+
 class Init(Contract):
     """Where the weights come from: nothing, or another run's committed checkpoint."""
 
@@ -120,13 +123,13 @@ class RunConfig(Contract):
     model: ModelConfig
     window: Triple  # voxels of one crop; divided by the patch
     keep_ratio: float = Field(default=0.25, gt=0, lt=1)  # share of tokens the encoder sees
-    decode_share: float = Field(default=1.0, gt=0, le=1)  # share of hidden tokens that are decoded and scored
+    decode_share: float = Field(default=DECODE_SHARE, gt=0, le=1)  # share of hidden tokens that are decoded and scored
     seed: int = Field(default=0, ge=0, lt=2**64)  # half of a Philox key
-    steps: int = Field(gt=0)
-    batch: int = Field(gt=0)  # crops in one optimiser step, over all data-parallel ranks and micro-batches
+    steps: int = Field(gt=0, le=10**9)
+    batch: int = Field(gt=0, le=10**6)  # crops in one optimiser step, over all data-parallel ranks and micro-batches
     accumulation: int = Field(default=1, gt=0)  # micro-batches in one optimiser step
     learning_rate: float = Field(default=1e-3, gt=0)
-    warmup_steps: int = Field(default=20, ge=0)
+    warmup_steps: int = Field(default=20, ge=0, le=10**9)
     final_learning_rate: float = Field(default=1e-5, ge=0)  # cosine from learning_rate down to this
     weight_decay: float = Field(default=0.05, ge=0)
     betas: tuple[Share, Share] = (0.9, 0.95)

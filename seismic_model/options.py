@@ -9,6 +9,8 @@ import click
 
 from seismic_model.config import Triple
 
+_DIGITS = 6  # of an edge
+
 
 class Voxels(click.ParamType[Triple]):
     """A window as people write it, such as 1536x1536x2048: inline x crossline x sample."""
@@ -22,8 +24,8 @@ class Voxels(click.ParamType[Triple]):
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Triple:
         """Three positive numbers."""
         parts = str(value).lower().split("x")
-        if len(parts) != 3 or not all(part.isdecimal() and int(part) > 0 for part in parts):
-            self.fail(f"{value!r} is not of the form 1536x1536x2048", param, ctx)
+        if len(parts) != 3 or not all(part.isdecimal() and len(part) <= _DIGITS and int(part) > 0 for part in parts):
+            self.fail(f"{str(value)[:60]!r} is not of the form 1536x1536x2048", param, ctx)
         i, x, z = map(int, parts)
         return i, x, z
 

@@ -35,6 +35,7 @@ from seismic_model.data.dataset import Dataset, DatasetError, load_dataset
 logger = logging.getLogger(__name__)
 
 _PR_SET_PDEATHSIG = 1
+_LOST_PEER = ("Connection closed by peer", "Connection reset by peer", "remote process exited")  # of gloo and NCCL
 
 
 class ConfigError(Exception):
@@ -64,7 +65,13 @@ def main(arguments: list[str] | None = None) -> int:
 
 def die_with_torchrun() -> None:
     """Let the kernel kill this process when torchrun is killed, so that it never runs on beside a successor."""
-    if "TORCHELASTIC_RUN_ID" in os.environ and sys.platform == "linux":
+    if "TORCHELASTIC_RUN_ID" in os.environ:
+        die_with_parent()
+
+
+def die_with_parent() -> None:
+    """Let the kernel kill this process when the one that started it is gone (Linux only)."""
+    if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
@@ -87,6 +94,7 @@ def _train(config: RunConfig, lake: Lake, dataset: Dataset) -> int:
     from seismic_model.parallel.mesh import MeshError, open_mesh
     from seismic_model.training.checkpoint import CheckpointError
     from seismic_model.training.loop import TrainingError, train
+    from seismic_model.training.metrics import MetricsError
 
     logging.getLogger("DeepSpeed").setLevel(logging.WARNING)
     try:
@@ -95,8 +103,13 @@ def _train(config: RunConfig, lake: Lake, dataset: Dataset) -> int:
         logger.info("run %s %s", config.run, outcome)
     except (MeshError, BatchError) as error:
         return _failed(error, 2)
-    except (TrainingError, CheckpointError, DatasetError, VolumeError, BaseError) as error:
+    except (TrainingError, CheckpointError, DatasetError, VolumeError, MetricsError, LakeError, BaseError) as error:
         return _failed(error, 1)
+    except RuntimeError as error:
+        if not any(sign in str(error) for sign in _LOST_PEER):
+            raise
+        logger.error("another process of this run ended; its log says why")
+        return 1
     return 0
 
 

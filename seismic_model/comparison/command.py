@@ -24,7 +24,7 @@ from seismic_model.comparison.table import Comparison, Found, Row, read_comparis
 from seismic_model.config import MODEL_SIZES, Checkpointing, RunConfig, StrategyName
 from seismic_model.data.sampling import check_processes
 from seismic_model.options import Between, Voxels
-from seismic_model.train import ConfigError, read_config
+from seismic_model.train import ConfigError, die_with_parent, read_config
 
 if TYPE_CHECKING:
     from seismic_model.comparison.machines import Machines
@@ -114,7 +114,7 @@ def strategies(
     try:
         with meet(number, machines, head or "", port) as met, tempfile.TemporaryDirectory() as folder:
             rows = []
-            for turn, name in enumerate(chosen or _STRATEGIES):
+            for turn, name in enumerate(dict.fromkeys(chosen or _STRATEGIES)):
                 click.echo(f"{name} …", err=True)
                 rows.append(_measure(config, name, processes, steps, uri is None, met, turn, Path(folder)))
     except ConnectionError as error:
@@ -138,8 +138,11 @@ def strategies(
     if comparison.winner is None:
         sys.exit(1)
     if into:
-        earlier = read_comparison(into, comparison.key)
-        into.write(comparison.key, (comparison.with_rows_of(earlier) if earlier else comparison).to_bytes())
+        try:
+            earlier = read_comparison(into, comparison.key)
+            into.write(comparison.key, (comparison.with_rows_of(earlier) if earlier else comparison).to_bytes())
+        except BaseError as error:
+            raise click.ClickException(f"the table was not kept: {str(error).splitlines()[0]}") from error
         click.echo(f"kept as {into.uri_of(comparison.key)}", err=True)
 
 
@@ -186,7 +189,9 @@ def _launch(command: list[str], others_failed: Callable[[], bool]) -> str:
     """Run it to its end, or until others failed; why it failed, or ""."""
     environment = {"OMP_NUM_THREADS": "1", **os.environ}  # what torchrun would choose, and say so each time
     with tempfile.TemporaryFile("w+") as log:
-        job = subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, stderr=log)
+        job = subprocess.Popen(
+            command, env=environment, stdout=subprocess.DEVNULL, stderr=log, preexec_fn=die_with_parent
+        )
         deadline = time.monotonic() + _LIMIT
         try:
             while job.poll() is None:

@@ -104,7 +104,7 @@ class SurveyVolume:
         store = lake.zarr_store(f"{manifest.folder}/{manifest.volume.path}", read_only=True)
         self._array = self._open(store, manifest.volume.variable, manifest.shape)
         self._decoder = self._chunk_decoder()
-        self.live_IX: BoolArray = np.asarray(self._open(store, "trace_mask", manifest.shape[:2])[...], dtype=bool)
+        self.live_IX = self._live_mask(store)
         if (found := int(self.live_IX.sum())) != manifest.live_traces:
             raise VolumeError(
                 f"{lake.uri_of(manifest.folder)}: trace_mask has {found} live traces, "
@@ -195,12 +195,26 @@ class SurveyVolume:
                 f"{self._lake.uri_of(path)} cannot be decoded ({error}); restore the object or publish the survey again"
             ) from error
 
+    def _live_mask(self, store: Any) -> BoolArray:
+        mask = self._open(store, "trace_mask", self.manifest.shape[:2])
+        try:
+            return np.asarray(mask[...], dtype=bool)
+        except (RuntimeError, ValueError) as error:  # what codecs make of damaged bytes
+            raise VolumeError(
+                f"{self._lake.uri_of(self.manifest.folder)}: trace_mask cannot be decoded ({error}); restore it or "
+                "publish the survey again"
+            ) from error
+
     def _open(self, store: Any, variable: str, shape: tuple[int, ...]) -> zarr.Array[Any]:
         where = f"{self._lake.uri_of(self.manifest.folder)}/{self.manifest.volume.path}/{variable}"
         try:
             array = zarr.open_array(store, path=variable, mode="r", zarr_format=3)
         except FileNotFoundError as error:
             raise VolumeError(f"{where} has no array; publish the survey again") from error
+        except (TypeError, ValueError) as error:  # what zarr makes of damaged metadata
+            raise VolumeError(
+                f"{where} has damaged metadata ({error}); restore it or publish the survey again"
+            ) from error
         if array.shape != shape:
             raise VolumeError(f"{where} has shape {array.shape}, the manifest says {shape}; publish the survey again")
         return array

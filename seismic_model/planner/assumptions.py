@@ -20,8 +20,20 @@ class AssumptionsError(Exception):
 class Assumption(Contract):
     """One number and where it comes from."""
 
-    value: float = Field(gt=0)
+    value: float = Field(ge=1e-3, le=1e20)  # anything else is a slip
     source: str
+
+
+class Share(Assumption):
+    """What is reached, at most all."""
+
+    value: float = Field(ge=1e-3, le=1)
+
+
+class Count(Assumption):
+    """A whole number."""
+
+    value: int = Field(ge=1)
 
 
 class Gpu(Contract):
@@ -33,7 +45,7 @@ class Gpu(Contract):
     memory_bytes_per_second: Assumption
     nvlink_bytes_per_second: Assumption
     network_bytes_per_second: Assumption
-    gpus_per_node: Assumption
+    gpus_per_node: Count
     storage_bytes_per_second: Assumption  # of a node
     price_per_hour: Assumption  # USD
 
@@ -41,11 +53,11 @@ class Gpu(Contract):
 class Shares(Contract):
     """What is reached of the rates above."""
 
-    linear_efficiency: Assumption
-    attention_efficiency: Assumption
-    link_efficiency: Assumption
-    memory_efficiency: Assumption
-    usable_memory: Assumption
+    linear_efficiency: Share
+    attention_efficiency: Share
+    link_efficiency: Share
+    memory_efficiency: Share
+    usable_memory: Share
 
 
 class _File(Contract):
@@ -64,7 +76,7 @@ class Machine:
 
     def __init__(self, name: str, gpu: Gpu, shares: Shares, price_per_hour: float | None = None) -> None:
         self.name, self._gpu, self._shares = name, gpu, shares
-        self.node = int(gpu.gpus_per_node.value)
+        self.node = gpu.gpus_per_node.value
         self.memory = int(gpu.memory_bytes.value * shares.usable_memory.value)
         self.price_per_hour = price_per_hour or gpu.price_per_hour.value
 
@@ -113,7 +125,10 @@ def read_machine(gpu: str, file: Path = DEFAULT, price_per_hour: float | None = 
     """The GPU named ``gpu`` in a file of assumptions, at its price or another. Raises ``AssumptionsError``."""
     try:
         stored = _File.model_validate(yaml.safe_load(file.read_text()))
-    except (OSError, yaml.YAMLError, ValidationError) as error:
+    except ValidationError as error:
+        faults = "; ".join(f"{'.'.join(map(str, each['loc']))}: {each['msg']}" for each in error.errors())
+        raise AssumptionsError(f"{file} cannot be used: {faults}; expected what {DEFAULT} holds") from error
+    except (OSError, UnicodeDecodeError, yaml.YAMLError, RecursionError) as error:
         raise AssumptionsError(f"{file} cannot be used: {error}; expected what {DEFAULT} holds") from error
     if gpu not in stored.gpus:
         raise AssumptionsError(f"{file} knows no GPU {gpu!r}; it knows: {', '.join(sorted(stored.gpus))}")

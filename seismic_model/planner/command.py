@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, get_args
 
 import click
 
-from seismic_model.config import MODEL_SIZES, Checkpointing, StrategyName, Triple, check_window
+from seismic_model.config import DECODE_SHARE, MODEL_SIZES, Checkpointing, StrategyName, Triple, check_window
 from seismic_model.options import Between, Voxels
 from seismic_model.planner.assumptions import DEFAULT, AssumptionsError, read_machine
 from seismic_model.planner.layout import Choice, Precision
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 _share = Between(min=0, max=1, min_open=True)
-_count = click.IntRange(min=1)
+_count = click.IntRange(min=1, max=10**6)
 
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})
@@ -32,7 +32,7 @@ _count = click.IntRange(min=1)
 @click.option("--gpu", default="h200", show_default=True, help="Their kind, one of the file of assumptions.")
 @click.option("--decoder", type=click.Choice(["self", "cross"]), help="Default: the model size's own.")
 @click.option("--keep", type=Between(0, 1, min_open=True, max_open=True), default=0.25, show_default=True)
-@click.option("--decode-share", type=_share, default=1.0, show_default=True, help="Of hidden tokens.")
+@click.option("--decode-share", type=_share, default=DECODE_SHARE, show_default=True, help="Of hidden tokens.")
 @click.option("--strategy", type=click.Choice(get_args(StrategyName)), help="Default: the fastest that fits.")
 @click.option("--checkpointing", type=click.Choice(get_args(Checkpointing)), help="Default: the fastest that fits.")
 @click.option("--cp", type=_count, help="GPUs that share a crop. Default: the fastest that fits.")
@@ -41,8 +41,8 @@ _count = click.IntRange(min=1)
 @click.option("--accumulation", type=_count, help="Micro-batches a step. Default: the fastest that fits.")
 @click.option("--precision", type=click.Choice(get_args(Precision)), default="bfloat16", show_default=True)
 @click.option("--ema", is_flag=True, help="Keep averaged weights too.")
-@click.option("--samples", type=_count, help="Crops to train on: gives days and price.")
-@click.option("--price-per-gpu-hour", type=Between(min=0, min_open=True), metavar="USD")
+@click.option("--samples", type=click.IntRange(1, 10**15), help="Crops to train on: gives days and price.")
+@click.option("--price-per-gpu-hour", type=Between(0, 10**6, min_open=True), metavar="USD")
 @click.option(
     "--assumptions", type=click.Path(path_type=Path), default=DEFAULT, help="Your own numbers; see docs/planner.md."
 )

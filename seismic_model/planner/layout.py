@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal, get_args
@@ -96,4 +97,5 @@ def _micro_batches(groups: int, choice: Choice) -> Iterator[tuple[int, int]]:
 
 
 def _divisors(number: int) -> list[int]:
-    return [n for n in range(1, number + 1) if number % n == 0]
+    small = [n for n in range(1, math.isqrt(number) + 1) if number % n == 0]
+    return small + [number // n for n in reversed(small) if n * n != number]

@@ -16,13 +16,14 @@ their order are drawn by counter from the seed, so there is no generator to save
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
-from typing import Literal
+from typing import Annotated, Literal
 
 import torch
-from pydantic import Field, ValidationError
+from pydantic import Field, ValidationError, model_validator
 from safetensors import SafetensorError
 from safetensors import torch as safetensors
 from torch import Tensor
@@ -33,6 +34,7 @@ from seismic_model.config import RunConfig, run_folder
 from seismic_model.parallel.mesh import Mesh
 
 _READ_THREADS = 4
+_FOLDER = re.compile(r"step-\d{8,}")
 
 
 class CheckpointError(Exception):
@@ -49,9 +51,15 @@ class CheckpointManifest(Contract):
     applied_steps: int = Field(ge=0)  # steps that changed the weights, AdamW's own count
     weights_sha256: Digest  # of the product (see there) by ``weights_digest``; does not depend on how it is sharded
     config: RunConfig  # data set digest, parent weights and seed with it
-    files: dict[str, StoredKey]  # beside the manifest
+    files: dict[Annotated[str, Field(pattern=r"^(model|optimizer|ema)-\d+-of-\d+-[0-9a-f]+\.safetensors$")], StoredKey]
     processes: int  # that wrote it
     created: datetime
+
+    @model_validator(mode="after")
+    def _is_whole(self) -> CheckpointManifest:
+        if not self.parts or any(not {"model", "optimizer"} <= part.keys() for part in self.parts):
+            raise ValueError("a part lacks its model or its optimizer file")
+        return self
 
     @property
     def folder(self) -> str:
@@ -88,9 +96,9 @@ def committed(lake: Lake, run: str) -> list[CheckpointManifest]:
 
 
 def folders(lake: Lake, run: str) -> list[str]:
-    """Key prefixes of all checkpoints of a run, committed or not, oldest first."""
+    """Key prefixes of the checkpoints of a run, committed or not, oldest first; other folders are none of ours."""
     checkpoints = f"{run_folder(run)}/checkpoints"
-    return [f"{checkpoints}/{name}" for name in lake.folders(checkpoints)]
+    return [f"{checkpoints}/{name}" for name in lake.folders(checkpoints) if _FOLDER.fullmatch(name)]
 
 
 def latest(lake: Lake, run: str) -> CheckpointManifest | None:
@@ -173,7 +181,7 @@ def tensor_bytes(tensor: Tensor) -> memoryview:
 
 def _manifest(lake: Lake, key: str) -> CheckpointManifest | None:
     try:
-        return CheckpointManifest.model_validate_json(lake.read(key))
+        manifest = CheckpointManifest.model_validate_json(lake.read(key))
     except FileNotFoundError:
         return None
     except ValidationError as error:
@@ -181,3 +189,8 @@ def _manifest(lake: Lake, key: str) -> CheckpointManifest | None:
             f"{lake.uri_of(key)} is no checkpoint manifest of this version; "
             f"use the version that wrote it, or delete it to go on from the checkpoint before: {error}"
         ) from error
+    if key != f"{manifest.folder}/manifest.json":
+        raise CheckpointError(
+            f"{lake.uri_of(key)} is the manifest of {manifest.folder}; move that copy out of checkpoints/, or delete it"
+        )
+    return manifest

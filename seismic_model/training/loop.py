@@ -30,7 +30,7 @@ from seismic_model.training import checkpoint
 from seismic_model.training.feed import Feed
 from seismic_model.training.heartbeat import Heartbeat
 from seismic_model.training.reporting import Reporter
-from seismic_model.training.resume import restore
+from seismic_model.training.resume import check_same_training, restore
 from seismic_model.training.retention import forget
 from seismic_model.training.saving import Saver
 from seismic_model.training.speed import StepSize
@@ -50,7 +50,7 @@ class TrainingError(Exception):
 def train(config: RunConfig, lake: Lake, dataset: Dataset, mesh: Mesh) -> Literal["finished", "stopped"]:
     """Train to ``config.steps``, going on from the newest checkpoint. Collective over all processes.
 
-    Returns "stopped" when SIGTERM reached any process first; all that was done is then saved.
+    Returns "stopped" when SIGTERM, SIGINT or SIGHUP reached any process first; all that was done is then saved.
 
     Raises ``TrainingError``, ``CheckpointError``, ``DatasetError`` or ``VolumeError``.
     """
@@ -60,6 +60,7 @@ def train(config: RunConfig, lake: Lake, dataset: Dataset, mesh: Mesh) -> Litera
     plan = BatchPlan(config.batch, config.accumulation, mesh.dp, mesh.dp_rank)
     newest = checkpoint.latest_for_all(lake, config.run, mesh)
     if newest and newest.step >= config.steps:
+        check_same_training(newest.config, config)
         logger.info("the checkpoint of run %s at step %d is its last", config.run, newest.step)
         if mesh.rank == 0:
             forget(lake, newest)  # the process that committed it may have been killed in doing so
@@ -71,7 +72,7 @@ def train(config: RunConfig, lake: Lake, dataset: Dataset, mesh: Mesh) -> Litera
     strategy = strategies.build(model, config, mesh)
     size = StepSize.of(config, mesh)
     with ExitStack() as stack:
-        sigterm = stack.enter_context(_sigterm_noted())
+        asked_to_stop = stack.enter_context(_stop_noted())
         heartbeat = stack.enter_context(Heartbeat(lake, config.run, mesh))
         done = saved = restore(lake, config, strategy)
         skipped = done - strategy.applied_steps
@@ -91,7 +92,7 @@ def train(config: RunConfig, lake: Lake, dataset: Dataset, mesh: Mesh) -> Litera
             heartbeat.enter("train", done)
             tally = StepTally(dataset, mesh, size, plan.samples(done))
             batches = feed.take()
-            count, stop = _agree(batches, sigterm, saver, mesh)
+            count, stop = _agree(batches, asked_to_stop, saver, mesh)
             if stop:
                 break
             for batch in (each.to(mesh.device) for each in batches):
@@ -138,13 +139,13 @@ def _slabs(layout: TokenLayout, mesh: Mesh) -> SlabGroup:
     return SlabGroup(slabs, mesh.cp_rank, hand_over(mesh))
 
 
-def _agree(batches: list[TokenBatch], sigterm: Event, saver: Saver, mesh: Mesh) -> tuple[Tensor, bool]:
+def _agree(batches: list[TokenBatch], asked_to_stop: Event, saver: Saver, mesh: Mesh) -> tuple[Tensor, bool]:
     """Voxels that the step's loss is taken over in all processes, and whether any of them is to stop.
 
     What the processes learn of each other's uploads lets the saver go on.
     """
     counts = torch.stack([batch.count() for batch in batches])
-    own = torch.cat([counts.sum()[None], torch.tensor([int(sigterm.is_set())]), saver.progress()])
+    own = torch.cat([counts.sum()[None], torch.tensor([int(asked_to_stop.is_set())]), saver.progress()])
     count, stop, *progress = mesh.total(own)
     saver.proceed(torch.stack(progress))
     return count, bool(stop)
@@ -171,11 +172,13 @@ def _save(saver: Saver, step: int, reporter: Reporter | None) -> None:
 
 
 @contextmanager
-def _sigterm_noted() -> Iterator[Event]:
-    """An event that SIGTERM sets, instead of ending the process."""
+def _stop_noted() -> Iterator[Event]:
+    """An event that SIGTERM, Ctrl-C or the end of a terminal sets, instead of ending the process."""
     noted = Event()
-    before = signal.signal(signal.SIGTERM, lambda _number, _frame: noted.set())
+    numbers = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+    before = {number: signal.signal(number, lambda _number, _frame: noted.set()) for number in numbers}
     try:
         yield noted
     finally:
-        signal.signal(signal.SIGTERM, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)

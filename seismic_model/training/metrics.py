@@ -19,6 +19,10 @@ _BYTES_PER_SECOND = 200_000  # at most, on average: object stores cannot append,
 logger = logging.getLogger(__name__)
 
 
+class MetricsError(Exception):
+    """The figures of a run cannot be read; the message says what to do."""
+
+
 class MetricsLog:
     """Lines of one run, one JSON object a step; one process writes them.
 
@@ -45,13 +49,19 @@ class MetricsLog:
         """Write all lines; a lake that does not take them costs nothing but a warning."""
         try:
             self.flush()
-        except BaseError as error:
-            logger.warning("the lake did not take metrics.jsonl: %s", str(error).splitlines()[0])
+        except MetricsError as error:
+            logger.warning("%s", error)
             self._due = time.monotonic() + _FLUSH_SECONDS
 
     def flush(self) -> None:
-        """Write all lines."""
-        self._lake.write(self._key, "".join(f"{line}\n" for line in self._lines).encode())
+        """Write all lines. Raises ``MetricsError`` when the lake does not take them."""
+        try:
+            self._lake.write(self._key, "".join(f"{line}\n" for line in self._lines).encode())
+        except BaseError as error:
+            raise MetricsError(
+                f"the lake did not take {self._lake.uri_of(self._key)}: {str(error).splitlines()[0]}; see that it can "
+                "be written, then start the run again: it goes on from its checkpoint"
+            ) from error
         self._due = time.monotonic() + _FLUSH_SECONDS + self._size / _BYTES_PER_SECOND
 
 
@@ -70,12 +80,26 @@ def read_metrics(lake: Lake, run: str) -> list[dict[str, Any]]:
     process: tensors on CUDA, else the most that it ever held), ``skipped`` (batches so far whose gradients were not
     finite), ``time`` (seconds since the epoch). A skipped step has ``skipped_samples``, the ids of those whose
     loss was not finite, or of all; what is not finite itself is left out, so it may have no ``loss``.
+
+    Raises ``MetricsError`` when the file is damaged.
     """
+    key = f"{run_folder(run)}/metrics.jsonl"
     try:
-        stored = lake.read(f"{run_folder(run)}/metrics.jsonl")
+        entries = [json.loads(line) for line in lake.read(key).splitlines()]
     except FileNotFoundError:
         return []
-    return [json.loads(line) for line in stored.splitlines()]
+    except ValueError as error:
+        raise MetricsError(_damaged(lake, key, str(error))) from error
+    if not all(isinstance(entry, dict) and isinstance(entry.get("step"), int) for entry in entries):
+        raise MetricsError(_damaged(lake, key, "a line has no step"))
+    return entries
+
+
+def _damaged(lake: Lake, key: str, reason: str) -> str:
+    return (
+        f"{lake.uri_of(key)} is damaged ({reason}); restore it, or delete it to go on without the figures of the "
+        "steps that are done"
+    )
 
 
 def describe(entry: Mapping[str, Any]) -> str:

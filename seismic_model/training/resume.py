@@ -37,7 +37,7 @@ def restore(lake: Lake, config: RunConfig, strategy: Strategy) -> int:
     """
     newest = checkpoint.latest_for_all(lake, config.run, strategy.mesh)
     if newest is not None:
-        _check_same_training(newest.config, config)
+        check_same_training(newest.config, config)
         load(lake, newest, strategy)
         logger.info("run %s goes on from step %d", config.run, newest.step)
         return newest.step
@@ -65,7 +65,8 @@ def _parent(lake: Lake, config: RunConfig) -> CheckpointManifest:
     return parent
 
 
-def _check_same_training(stored: RunConfig, config: RunConfig) -> None:
+def check_same_training(stored: RunConfig, config: RunConfig) -> None:
+    """Raises ``CheckpointError`` when ``config`` is not that of the run's checkpoints in more than its layout."""
     if differing := _differences(stored, config, exclude=_LAYOUT):
         raise CheckpointError(
             f"run {config.run} has checkpoints of another config: {differing}. "

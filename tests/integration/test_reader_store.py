@@ -67,6 +67,21 @@ def test_a_nan_sample_on_a_live_trace_is_not_live(lake: Lake) -> None:
     assert values[2, 3, 4] == 0
 
 
+@pytest.mark.parametrize(
+    ("key", "damage", "said"),
+    [
+        ("amplitude/zarr.json", b"{}", "amplitude has damaged metadata"),
+        ("amplitude/zarr.json", b"\xff", "amplitude has damaged metadata"),
+        ("trace_mask/c/0/0", b"cut", "trace_mask cannot be decoded"),
+    ],
+)
+def test_damaged_objects_are_named(lake: Lake, key: str, damage: bytes, said: str) -> None:
+    manifest = survey(lake)[0]
+    lake.write(f"{manifest.folder}/{manifest.volume.path}/{key}", damage)
+    with pytest.raises(VolumeError, match=said):
+        SurveyVolume(lake, manifest)
+
+
 def test_a_lost_chunk_is_an_error_and_not_fill(lake: Lake) -> None:
     manifest = survey(lake)[0]
     lake.delete([f"{manifest.folder}/volume.mdio/amplitude/c/1/0/0"])

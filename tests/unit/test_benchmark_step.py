@@ -60,7 +60,7 @@ def test_every_contender_learns() -> None:
             loss = contender.loss(crops_BIXZ, number)
             loss.backward()  # type: ignore[no-untyped-call]
             optimiser.step()
-            losses.append(float(loss))
+            losses.append(float(loss.detach()))
         assert sum(losses[-5:]) < sum(losses[:5]), contender.name
 
 

@@ -51,7 +51,7 @@ def test_text_says_the_layout_the_parts_and_the_sources() -> None:
 
 
 def test_what_does_not_fit_ends_with_1_and_says_what_would() -> None:
-    result = plan("--model", "1.8b", "--window", "1536x1536x2048", "--gpus", "1")
+    result = plan("--model", "1.8b", "--window", "1536x1536x2048", "--gpus", "1", "--decode-share", "1")
     assert result.exit_code == 1
     assert "would fit: --gpus" in result.output
     assert "would fit: --window" in result.output
@@ -78,7 +78,10 @@ def test_every_remedy_that_is_named_fits() -> None:
         (("--model", "tiny", "--gpus", "1", "--window", "8x8x8", "--keep", "0.99"), "hides none"),
         ((*ASKED, "--gpu", "h300"), "it knows: h100, h200"),
         ((*ASKED, "--keep", "nan"), "not a finite number"),
-        ((*ASKED, "--price-per-gpu-hour", "inf"), "not a finite number"),
+        ((*ASKED, "--price-per-gpu-hour", "inf"), "not in the range"),
+        ((*ASKED, "--batch", "9" * 30), "not in the range"),
+        ((*ASKED, "--samples", "9" * 400), "not in the range"),
+        (("--model", "1.8b", "--gpus", "8", "--window", "16x16x1" + "0" * 400), "1536x1536x2048"),
     ],
 )
 def test_options_that_make_no_sense_end_with_2(arguments: tuple[str, ...], expected: str) -> None:
@@ -92,9 +95,9 @@ def test_the_cross_decoder_and_a_share_of_the_tokens_cost_less() -> None:
         parts = said(*ASKED, *more)["flops_per_sample"].values()
         return float(sum(part["forward"] + part["backward"] for part in parts))
 
-    everything = total("--decoder", "self")
+    everything = total("--decoder", "self", "--decode-share", "1")
     assert total("--decoder", "self", "--decode-share", "0.5") < 0.8 * everything
-    assert total("--decoder", "cross") < 0.8 * everything
+    assert total("--decoder", "cross", "--decode-share", "1") < 0.8 * everything
 
 
 def test_the_largest_window_is_found() -> None:
@@ -110,10 +113,24 @@ def test_own_assumptions_are_taken_and_an_unusable_file_is_refused(tmp_path: Pat
     file.write_text(yaml.safe_dump(own))
     arguments = ("--gpu", "ours", "--assumptions", str(file))
     assert said(*ASKED, *arguments)["memory_per_gpu"]["usable"] < 20e9
-    file.write_text("gpus: {}")
-    refused = plan(*ASKED, *arguments)
-    assert refused.exit_code == 2
-    assert "shares" in refused.output
+    h200 = own["gpus"]["ours"]
+    for unusable, said_of_it in (
+        (b"gpus: {}", "shares"),
+        (b"\x80", "ours.yaml cannot be used"),
+        (b"[" * 5000, "ours.yaml cannot be used"),
+        (
+            yaml.safe_dump(own | {"gpus": {"ours": h200 | {"gpus_per_node": {"value": 0.5, "source": ""}}}}).encode(),
+            "node",
+        ),
+        (
+            yaml.safe_dump(own | {"shares": {name: {"value": 20, "source": ""} for name in own["shares"]}}).encode(),
+            "equal to 1",
+        ),
+    ):
+        file.write_bytes(unusable)
+        refused = plan(*ASKED, *arguments)
+        assert refused.exit_code == 2
+        assert said_of_it in refused.output
 
 
 def test_planning_needs_no_torch() -> None:

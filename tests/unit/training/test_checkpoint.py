@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -211,3 +212,37 @@ def test_the_digest_of_weights_sees_names_shapes_types_and_bytes_only() -> None:
         {"a": weights["a"] + 1e-6, "b": weights["b"]},
     ):
         assert weights_digest(changed) != digest
+
+
+def test_copies_beside_the_checkpoints_are_neither_taken_nor_deleted(lake: Lake, mesh: Mesh) -> None:
+    config = plan(lake, checkpoints_kept=1)
+    strategy = build(config, mesh, seed=1)
+    save(lake, config, strategy, step=3)
+    copies = []
+    for entry in list(lake.objects(checkpoint_folder(config.run, 3))):
+        copies += [entry.key.replace("step-00000003", name) for name in ("backup/step-00000003", "step-00000003.good")]
+        for copy in copies[-2:]:
+            lake.write(copy, lake.read(entry.key))
+    save(lake, config, strategy, step=6)
+    assert [manifest.step for manifest in checkpoint.committed(lake, config.run)] == [6]
+    assert all(lake.exists(copy) for copy in copies)
+
+
+def test_a_manifest_in_the_folder_of_another_step_is_refused(lake: Lake, mesh: Mesh) -> None:
+    config = plan(lake)
+    save(lake, config, build(config, mesh, seed=1), step=3)
+    manifest = lake.read(f"{checkpoint_folder(config.run, 3)}/manifest.json")
+    lake.write(f"{checkpoint_folder(config.run, 4)}/manifest.json", manifest)
+    with pytest.raises(CheckpointError, match=r"is the manifest of .*step-00000003; move that copy"):
+        checkpoint.latest(lake, config.run)
+
+
+def test_a_manifest_without_the_optimiser_is_refused(lake: Lake, mesh: Mesh) -> None:
+    config = plan(lake)
+    save(lake, config, build(config, mesh, seed=1), step=3)
+    key = f"{checkpoint_folder(config.run, 3)}/manifest.json"
+    stored = json.loads(lake.read(key))
+    stored["files"] = {name: file for name, file in stored["files"].items() if name.startswith("model")}
+    lake.write(key, json.dumps(stored).encode())
+    with pytest.raises(CheckpointError, match="lacks its model or its optimizer file"):
+        checkpoint.latest(lake, config.run)

@@ -24,7 +24,7 @@ from seismic_model.data.dataset import load_dataset
 from seismic_model.data.reader import CropReader, MicroBatch
 from seismic_model.training import checkpoint
 from seismic_model.training.loop import MAX_SKIPPED, TrainingError, train
-from seismic_model.training.metrics import read_metrics
+from seismic_model.training.metrics import MetricsError, read_metrics
 from seismic_model.training.tokens import TokenBatch
 
 
@@ -122,14 +122,31 @@ def test_what_a_process_left_that_was_killed_in_its_last_clean_up_goes_at_the_ne
     assert {entry.key for entry in lake.objects(f"runs/{config.run}/checkpoints")} == kept
 
 
-@pytest.mark.parametrize("step", [1, 5])
-def test_sigterm_saves_and_the_same_run_goes_on_to_the_same_weights(
-    lake: Lake, monkeypatch: pytest.MonkeyPatch, step: int
+def test_a_finished_run_is_not_what_another_config_asks_for(lake: Lake) -> None:
+    config = plan(lake, steps=2)
+    run(config)
+    assert run(config.model_copy(update={"checkpoints_kept": 1})) == "finished"
+    with pytest.raises(checkpoint.CheckpointError, match="seed is 5, was 0"):
+        run(config.model_copy(update={"seed": 5}))
+
+
+def test_damaged_figures_of_a_run_are_refused_with_what_to_do(lake: Lake) -> None:
+    config = plan(lake, steps=2)
+    run(config)
+    for damaged in (b'{"loss": 1}\n', b'{"step": 1', b"\xff\xfe", b"[]\n"):
+        lake.write(f"runs/{config.run}/metrics.jsonl", damaged)
+        with pytest.raises(MetricsError, match=r"metrics.jsonl is damaged .* restore it, or delete it"):
+            read_metrics(lake, config.run)
+
+
+@pytest.mark.parametrize(("step", "number"), [(1, signal.SIGTERM), (5, signal.SIGTERM), (2, signal.SIGINT)])
+def test_a_signal_saves_and_the_same_run_goes_on_to_the_same_weights(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch, step: int, number: signal.Signals
 ) -> None:
     undisturbed, stopped = plan(lake, "undisturbed"), plan(lake, "stopped", checkpoint_every=100)
     run(undisturbed)
     with monkeypatch.context() as context:
-        on_step(context, lambda batch: os.kill(os.getpid(), signal.SIGTERM) if batch.step == step else None)
+        on_step(context, lambda batch: os.kill(os.getpid(), number) if batch.step == step else None)
         assert run(stopped) == "stopped"
     assert [manifest.step for manifest in checkpoint.committed(lake, "stopped")] == [step]
     assert run(stopped) == "finished"
@@ -217,7 +234,7 @@ def test_figures_that_the_lake_does_not_take_cost_a_warning_and_come_with_the_ne
 
     monkeypatch.setattr(Lake, "write", refuse_once)
     assert run(config) == "finished"
-    assert "did not take metrics.jsonl: 503 Slow Down" in caplog.text
+    assert re.search(r"did not take .*/metrics.jsonl: 503 Slow Down; see that it can be written", caplog.text)
     assert [entry["step"] for entry in read_metrics(lake, config.run)] == list(range(1, 13))
 
 
