@@ -64,6 +64,15 @@ def test_stopped_anywhere_it_ends_with_the_weights_of_the_undisturbed_run(lake: 
     MaskedAutoencoder(WIDE).load_state_dict(checkpoint.load_weights(lake, "stopped", undisturbed.steps))
 
 
+@pytest.mark.parametrize(("strategy", "cp"), [("ddp", 1), ("zero2", 2)])
+def test_the_process_that_is_left_says_so_in_one_line(lake: Lake, tmp_path: Path, strategy: str, cp: int) -> None:
+    log = tmp_path / "log"
+    with training(settings(lake, "left", strategy=strategy, cp=cp), 2, log, Death(1, "any time", 9)) as job:
+        assert job.wait() == [1, -signal.SIGKILL]
+    assert "another process of this run ended" in log.read_text()
+    assert "Traceback" not in log.read_text()
+
+
 @contextmanager
 def damaged(lake: Lake, key: str) -> Iterator[None]:
     whole = lake.read(key)

@@ -12,7 +12,7 @@ from proofs import Proof
 
 from benchmarks.crew import Crew
 
-SHAPES = 2  # of each combination
+SHAPES = 1  # of each combination
 LAYOUTS = [Layout(1), Layout(2), Layout(2, 2), Layout(3), Layout(4), Layout(4, 2), Layout(4, 4)]
 
 
