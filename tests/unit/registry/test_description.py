@@ -11,6 +11,7 @@ from planned import plan
 from registered import decision_on, evaluation_of
 
 from ingestion.lake import Lake
+from ingestion.manifest import StoredKey
 from seismic_model.data.dataset import Dataset, load_dataset
 from seismic_model.registry.description import MAX_LENGTH, describe, licences
 from seismic_model.training.checkpoint import CheckpointManifest
@@ -29,7 +30,10 @@ def week(tmp_path_factory: pytest.TempPathFactory) -> Week:
         applied_steps=5,
         weights_sha256="a" * 64,
         config=config,
-        files={},
+        files={
+            f"{kind}-00001-of-00001-{'b' * 16}.safetensors": StoredKey(size=1, sha256="b" * 64)
+            for kind in ("model", "optimizer")
+        },
         processes=1,
         created=datetime(2026, 11, 30, tzinfo=UTC),
     )
