@@ -13,6 +13,8 @@ from proofs import Proof
 from benchmarks.crew import Crew
 
 SHAPES = 1  # of each combination
+Combination = tuple[str, float, int]  # decoder, decode_share, accumulation
+COMBINATIONS: list[Combination] = list(product(["self", "cross"], [1.0, 0.5], [1, 3]))
 LAYOUTS = [Layout(1), Layout(2), Layout(2, 2), Layout(3), Layout(4), Layout(4, 2), Layout(4, 4)]
 
 
@@ -32,15 +34,16 @@ def test_loss_and_gradients_are_those_of_one_process(proof: Proof) -> None:
             steps, ", ".join(f"{name} {worst[name]:.0e} (at most {TOLERANCE[name]:.0e})" for name in TOLERANCE)
         )
 
-    combinations = list(product(["self", "cross"], [1.0, 0.5], [1, 3]))  # decoder, decode_share, accumulation
+    def check_shapes(crew: Crew, layout: Layout, combination: Combination, number: int) -> None:
+        @seed(number)
+        @settings(max_examples=SHAPES, deadline=None, database=None)
+        @given(cases(*combination))
+        def holds(case: Case) -> None:
+            check(crew, layout, case)
+
+        holds()
+
     for dp, layout in product([1, 2], LAYOUTS):
         with Crew(dp * layout.cp, timeout=600) as crew:
-            for number, combination in enumerate(combinations):
-
-                @seed(1000 * dp + 100 * LAYOUTS.index(layout) + number)
-                @settings(max_examples=SHAPES, deadline=None, database=None)
-                @given(cases(*combination))
-                def holds(case: Case, crew: Crew = crew, layout: Layout = layout) -> None:
-                    check(crew, layout, case)
-
-                holds()
+            for number, combination in enumerate(COMBINATIONS):
+                check_shapes(crew, layout, combination, 1000 * dp + 100 * LAYOUTS.index(layout) + number)
