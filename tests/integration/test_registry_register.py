@@ -83,7 +83,7 @@ def test_a_killed_registration_given_again_makes_one_version(uri: str, second: C
 def test_a_registered_checkpoint_stays_whatever_its_run_does_later(first: Candidate) -> None:
     """The week after starts from it, and is compared with it."""
     kept_one = first.config.model_copy(update={"checkpoints_kept": 1})
-    later = first.checkpoint.model_copy(update={"step": first.checkpoint.step + 1, "config": kept_one, "files": {}})
+    later = first.checkpoint.model_copy(update={"step": first.checkpoint.step + 1, "config": kept_one})
     first.lake.write(f"{later.folder}/manifest.json", later.to_bytes())
     forget(first.lake, later)
     assert load_weights(first.lake, first.checkpoint.run, first.checkpoint.step)
