@@ -108,6 +108,8 @@ class MaskedAutoencoder(nn.Module):
         nn.init.normal_(self.decoder.mask_token, std=0.02, generator=generator)
         if self.encoder.registers is not None:
             nn.init.normal_(self.encoder.registers, std=0.02, generator=generator)
+        # a token of dead voxels is this bias alone: near 0 its norms would multiply gradients by a thousand each
+        nn.init.normal_(self.encoder.patch_embed.bias, std=0.02, generator=generator)
 
 
 def count_scored(live_BLP: Tensor, masks: Masks) -> Tensor:

@@ -105,6 +105,21 @@ def test_dead_voxels_change_nothing(fill: float) -> None:
 
 
 @both_decoders
+def test_dead_traces_do_not_swamp_the_first_gradients(decoder: str) -> None:
+    """A token of dead voxels that began as 0 would have them multiplied by a thousand at each norm."""
+    patches, live = crops()
+    dead = live.clone()
+    dead[:, :3] = False  # whole patches
+    norms = [
+        torch.stack(
+            [gradient.norm() for gradient in gradients(model(decoder=decoder), patches, mask, masks(), SHARD)]
+        ).norm()
+        for mask in (live, dead)
+    ]
+    assert norms[1] < 5 * norms[0]
+
+
+@both_decoders
 def test_a_crop_without_live_voxels_has_no_loss_and_finite_gradients(decoder: str) -> None:
     patches, live = crops()
     net = model(decoder=decoder, registers=2, patch_normalisation=True)
