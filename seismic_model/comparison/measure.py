@@ -21,13 +21,12 @@ from seismic_model.config import RunConfig
 from seismic_model.data.dataset import load_dataset
 from seismic_model.data.reader import CropReader, MicroBatch
 from seismic_model.data.sampling import BatchPlan, CropSpec
-from seismic_model.data.sharing import SlabGroup
 from seismic_model.model.mae import MaskedAutoencoder
 from seismic_model.model.masking import Masking, Shard, TokenLayout
 from seismic_model.model.vit import compile_blocks
 from seismic_model.parallel import strategies
 from seismic_model.parallel.attention import attention_over
-from seismic_model.parallel.handover import hand_over
+from seismic_model.parallel.handover import slab_group
 from seismic_model.parallel.mesh import Mesh, open_mesh
 from seismic_model.train import die_with_torchrun, read_config
 from seismic_model.training.feed import Feed
@@ -138,13 +137,12 @@ def _now(mesh: Mesh) -> float:
 def _read(config: RunConfig, mesh: Mesh, layout: TokenLayout, steps: int, stack: ExitStack) -> Iterator[MicroBatch]:
     lake = Lake(config.lake)
     dataset = load_dataset(lake, config.dataset, config.dataset_sha256)
-    slabs = tuple(layout.inline_slab(layout.shard(rank, mesh.cp)) for rank in range(mesh.cp))
     reader = CropReader(
         lake,
         dataset,
         config.seed,
         BatchPlan(config.batch, config.accumulation, mesh.dp, mesh.dp_rank),
-        SlabGroup(slabs, mesh.cp_rank, hand_over(mesh)),
+        slab_group(layout, mesh),
         range(steps),
         config.model.reference_spacing,
     )

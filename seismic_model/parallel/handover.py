@@ -1,4 +1,4 @@
-"""Arrays that ranks which share a crop give each other directly."""
+"""Which part of a crop each rank of a group needs, and how they give each other what they have read of it."""
 
 from __future__ import annotations
 
@@ -7,9 +7,16 @@ from collections.abc import Mapping
 import torch
 import torch.distributed as dist
 
-from seismic_model.data.sharing import HandOver
+from seismic_model.data.sharing import HandOver, SlabGroup
 from seismic_model.data.store import FloatArray
+from seismic_model.model.masking import TokenLayout
 from seismic_model.parallel.mesh import Mesh
+
+
+def slab_group(layout: TokenLayout, mesh: Mesh) -> SlabGroup:
+    """The ranks that share a crop with this one, and the inlines that hold the tokens of each."""
+    slabs = tuple(layout.inline_slab(layout.shard(rank, mesh.cp)) for rank in range(mesh.cp))
+    return SlabGroup(slabs, mesh.cp_rank, hand_over(mesh))
 
 
 def hand_over(mesh: Mesh) -> HandOver:

@@ -18,13 +18,12 @@ from seismic_model.config import RunConfig
 from seismic_model.data.dataset import Dataset
 from seismic_model.data.reader import CropReader
 from seismic_model.data.sampling import BatchPlan
-from seismic_model.data.sharing import SlabGroup
 from seismic_model.model.mae import MaskedAutoencoder
 from seismic_model.model.masking import Masking, Shard, TokenLayout
 from seismic_model.model.vit import compile_blocks
 from seismic_model.parallel import strategies
 from seismic_model.parallel.attention import attention_over
-from seismic_model.parallel.handover import hand_over
+from seismic_model.parallel.handover import slab_group
 from seismic_model.parallel.mesh import Mesh
 from seismic_model.training import checkpoint
 from seismic_model.training.feed import Feed
@@ -52,7 +51,7 @@ def train(config: RunConfig, lake: Lake, dataset: Dataset, mesh: Mesh) -> Litera
 
     Returns "stopped" when SIGTERM, SIGINT or SIGHUP reached any process first; all that was done is then saved.
 
-    Raises ``TrainingError``, ``CheckpointError``, ``DatasetError`` or ``VolumeError``.
+    Raises ``TrainingError``, ``CheckpointError``, ``MetricsError``, ``DatasetError`` or ``VolumeError``.
     """
     layout = TokenLayout(config.window, config.model.patch)
     masking = Masking(config.keep_ratio, config.seed, config.decode_share)
@@ -82,7 +81,7 @@ def train(config: RunConfig, lake: Lake, dataset: Dataset, mesh: Mesh) -> Litera
             dataset,
             config.seed,
             plan,
-            _slabs(layout, mesh),
+            slab_group(layout, mesh),
             range(done, config.steps),
             config.model.reference_spacing,
         )
@@ -131,12 +130,6 @@ def learning_rate(config: RunConfig, step: int) -> float:
     share = (step - config.warmup_steps) / max(1, config.steps - 1 - config.warmup_steps)
     fall = config.learning_rate - config.final_learning_rate
     return config.final_learning_rate + fall * (1 + math.cos(math.pi * share)) / 2
-
-
-def _slabs(layout: TokenLayout, mesh: Mesh) -> SlabGroup:
-    """The part of each crop that every rank of the group needs."""
-    slabs = tuple(layout.inline_slab(layout.shard(rank, mesh.cp)) for rank in range(mesh.cp))
-    return SlabGroup(slabs, mesh.cp_rank, hand_over(mesh))
 
 
 def _agree(batches: list[TokenBatch], asked_to_stop: Event, saver: Saver, mesh: Mesh) -> tuple[Tensor, bool]:

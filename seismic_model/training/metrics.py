@@ -20,7 +20,7 @@ logger = logging.getLogger(__name__)
 
 
 class MetricsError(Exception):
-    """The figures of a run cannot be read; the message says what to do."""
+    """The figures of a run cannot be read or written; the message says what to do."""
 
 
 class MetricsLog:
