@@ -1,0 +1,34 @@
+"""The ``survey`` command: look at a SEG-Y file, take it in, see what is published."""
+
+from __future__ import annotations
+
+import click
+
+from ingestion.cli.published import list_surveys, show
+from ingestion.cli.reading import ingest, inspect
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+def main() -> None:
+    """Bring SEG-Y surveys onto the lake as verified MDIO volumes.
+
+    \b
+    survey inspect NAME.sgy                  what is in it; what would hold it back
+    survey ingest NAME.sgy --lake s3://LAKE  convert, verify, publish, or hold it back
+    survey list --lake s3://LAKE             what is published, what is held back
+    survey show NAME --lake s3://LAKE        one survey
+
+    FILE may be a path, file:///… or s3://…; S3 is reached by the usual AWS_* variables (AWS_ENDPOINT_URL for
+    a server of your own). A survey that is held back is released by its spec, a small YAML file beside it:
+
+    \b
+    name: Block A 2019        inline_byte: 9         sample_format: ieee
+    domain: depth             crossline_byte: 21     duplicates: first
+    sample_interval: 5        crs: EPSG:23031        drop_traces: [17]
+
+    Exit status: 0 when done, 1 when the survey is held back or something could not be done, 2 for a wrong command.
+    """
+
+
+for command in (inspect, ingest, list_surveys, show):
+    main.add_command(command)

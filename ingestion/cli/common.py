@@ -1,0 +1,111 @@
+"""What the commands share: the words of their options, messages instead of tracebacks, a progress bar."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, NoReturn
+from urllib.parse import unquote
+
+import click
+
+from ingestion.spec import printable
+
+if TYPE_CHECKING:
+    from ingestion.lake import Lake
+    from ingestion.source import Source
+    from ingestion.spec import SurveySpec
+    from ingestion.volume import Progress
+
+LAKE_HELP = "Where surveys are published: a folder, file:///… or s3://bucket/prefix."
+SPEC_HELP = "Survey spec (YAML). Default: NAME.yaml or NAME.yml beside NAME.sgy, when it is there."
+JSON_HELP = "Print one JSON object instead of text."
+
+
+def spec_of(file: str, spec_uri: str | None) -> tuple[SurveySpec, list[str], str | None]:
+    """The spec of ``file``, the URIs of all files of its survey, and its name where the spec's file gives it."""
+    from ingestion.discover import SPEC_SUFFIXES, sibling_uris, spec_text
+    from ingestion.lake import split_uri
+    from ingestion.source import open_source
+    from ingestion.spec import SurveySpec, parse_spec
+
+    if file.startswith("s3://"):
+        folder, key = split_uri(file)
+        folder.check(key)
+    if spec_uri is None:
+        open_source(file)  # a wrong name is said before anything else
+        stem = file.removesuffix(Path(file).suffix)
+        beside = [found for suffix in SPEC_SUFFIXES if (found := _source_if_there(stem + suffix)) is not None]
+        if not beside:
+            return SurveySpec(), [file], None
+        if len(beside) > 1:
+            both = " and ".join(printable(found.uri) for found in beside)
+            raise click.ClickException(f"both {both} lie beside the file; take one away, or give one with --spec")
+        [found] = beside
+        click.echo(f"using the survey spec {printable(found.uri)}", err=True)
+    else:
+        found = open_source(spec_uri)
+    spec = parse_spec(spec_text(found.lake, found.lake.head(found.key)), found.uri)
+    if spec.files and split_uri(file)[1] not in spec.files:
+        raise click.ClickException(
+            f"{printable(file)} is not among the files of {printable(found.uri)}; give one of these"
+        )
+    return spec, sibling_uris(file, spec), Path(found.name).stem if spec.files else None
+
+
+def _source_if_there(uri: str) -> Source | None:
+    from ingestion.source import open_source
+
+    try:
+        return open_source(uri)
+    except FileNotFoundError:
+        return None
+
+
+def existing_lake(uri: str) -> Lake:
+    """A lake to read from: a folder that is not there is a slip, not an empty lake, and is not made."""
+    from ingestion.lake import Lake, LakeError
+
+    path = unquote(uri.removeprefix("file://")) if uri.startswith("file://") else uri
+    if "://" not in path and not Path(path).is_dir():
+        raise LakeError(f"no folder {path!r}; give the lake that `survey ingest` published to")
+    lake = Lake(uri)
+    lake.check()
+    return lake
+
+
+@contextmanager
+def messages() -> Iterator[None]:
+    """Turns what can go wrong outside the file's content into a message and exit status 1."""
+    from obstore.exceptions import BaseError
+
+    from ingestion.lake import LakeError
+    from ingestion.spec import SpecError
+
+    try:
+        yield
+    except (LakeError, SpecError, OSError, BaseError) as error:
+        _fail(str(error))
+
+
+def _fail(message: str) -> NoReturn:
+    raise click.ClickException(printable(message.split("\n\nDebug source")[0]))
+
+
+@contextmanager
+def progress_bar() -> Iterator[Progress]:
+    """A progress bar on stderr, gone when done."""
+    from rich.console import Console
+    from rich.progress import Progress as Bar
+
+    console = Console(stderr=True)
+    with Bar(console=console, transient=True, disable=not console.is_terminal) as bar:
+        tasks: dict[str, int] = {}
+
+        def show_progress(what: str, done: int, total: int) -> None:
+            if what not in tasks:
+                tasks[what] = bar.add_task(what, total=total)
+            bar.update(tasks[what], completed=done, total=total)  # type: ignore[arg-type]
+
+        yield show_progress
