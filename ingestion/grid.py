@@ -8,7 +8,6 @@ import numpy as np
 import numpy.typing as npt
 
 from ingestion.manifest import Axis, Finding
-from ingestion.scan import ALTERNATIVES
 from ingestion.source import hold
 from ingestion.spec import SurveySpec
 from ingestion.traces import Liveness, Traces
@@ -62,32 +61,6 @@ def line_axis(values: npt.NDArray[np.int64]) -> Axis:
     return Axis(first=int(lines[0]), step=step, count=int((lines[-1] - lines[0]) // step) + 1, unit="line")
 
 
-def alternatives(traces: Traces, state: Liveness, spec: SurveySpec) -> list[str]:
-    """Other header bytes under which the live traces form a full, unique grid; each as lines for a survey spec."""
-    offsets = np.unique(traces.column("offset")[state.live])
-    if len(offsets) > 1:  # pre-stack numbering (shot, channel) looks like a grid as well
-        return []
-    found = []
-    for inline_byte, crossline_byte in ALTERNATIVES:
-        if (inline_byte, crossline_byte) == (spec.inline_byte, spec.crossline_byte):
-            continue
-        inlines = traces.column(f"at_{inline_byte}")[state.live]
-        crosslines = traces.column(f"at_{crossline_byte}")[state.live]
-        if inlines.min() == inlines.max() or crosslines.min() == crosslines.max():
-            continue
-        inline, crossline = line_axis(inlines), line_axis(crosslines)
-        cells = inline.count * crossline.count
-        unique = len(np.unique(np.stack([inlines, crosslines]), axis=1).T)
-        if unique == len(inlines) and unique >= 0.5 * cells:
-            found.append(
-                f"inline_byte: {inline_byte} and crossline_byte: {crossline_byte} give {inline.count} × "
-                f"{crossline.count} lines ({inline.first:g} to {inline.values()[-1]:g} step {inline.step:g}, "
-                f"{crossline.first:g} to {crossline.values()[-1]:g} step {crossline.step:g}), "
-                f"each trace its own cell, {unique / cells:.0%} filled"
-            )
-    return found
-
-
 def _no_grid(
     traces: Traces,
     placed: npt.NDArray[np.bool_],
@@ -114,7 +87,7 @@ def _no_grid(
 
 def _slips(traces: Traces, placed: npt.NDArray[np.bool_], name: str, values: npt.NDArray[np.int64]) -> list[Finding]:
     """A few traces whose line number lies far from all others, or between the steps of all others."""
-    wild = placed & np.isin(values, _wild_lines(values[placed]))
+    wild = placed & np.isin(values, wild_lines(values[placed]))
     if wild.any():
         return [
             hold(
@@ -128,7 +101,7 @@ def _slips(traces: Traces, placed: npt.NDArray[np.bool_], name: str, values: npt
                 traces.labels(wild),
             )
         ]
-    off = placed & np.isin(values, _off_step(values[placed]))
+    off = placed & np.isin(values, off_step(values[placed]))
     if off.any():
         return [
             hold(
@@ -143,7 +116,7 @@ def _slips(traces: Traces, placed: npt.NDArray[np.bool_], name: str, values: npt
     return []
 
 
-def _wild_lines(values: npt.NDArray[np.int64]) -> list[int]:
+def wild_lines(values: npt.NDArray[np.int64]) -> list[int]:
     """Lines of a few traces apart from the main body, or a nearly empty line beyond a gap at its edge."""
     lines, counts = np.unique(values, return_counts=True)
     if len(lines) < 4:
@@ -162,7 +135,7 @@ def _wild_lines(values: npt.NDArray[np.int64]) -> list[int]:
     return wild
 
 
-def _off_step(values: npt.NDArray[np.int64]) -> list[int]:
+def off_step(values: npt.NDArray[np.int64]) -> list[int]:
     """Lines of a few traces that are not on the step of all others."""
     lines, counts = np.unique(values, return_counts=True)
     if len(lines) < 4:

@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
+from ingestion.candidates import find_candidates
 from ingestion.geometry import handedness, locate
-from ingestion.grid import Grid, alternatives, build_grid
+from ingestion.grid import Grid, build_grid
 from ingestion.manifest import Axis, Finding, Geometry
 from ingestion.scan import Progress, scan
 from ingestion.segy import Layout, read_layout
@@ -160,7 +161,8 @@ def _with_evidence(finding: Finding, found: Inspection) -> Finding:
     """The finding with other header bytes that would give a grid, where the file shows any."""
     if finding.code not in _GRID_CODES or found.traces is None or found.state is None:
         return finding
-    proposals = alternatives(found.traces, found.state, found.spec)
+    candidates = find_candidates(found.sources, found.layouts, found.state.live, found.spec)
+    proposals = [str(candidate) for candidate in candidates]
     if not proposals:
         return finding
     return finding.model_copy(

@@ -116,7 +116,7 @@ def _units(survey: Survey, domain: str) -> dict[str, Any]:
 
     vertical = TimeUnitModel(time="ms") if domain == "time" else LengthUnitModel(length=survey.axis.unit)
     units = {domain: vertical}
-    length = _COORDINATE_UNITS.get(survey.layouts[0].measurement_system)
+    length = survey.spec.coordinate_unit or _COORDINATE_UNITS.get(survey.layouts[0].measurement_system)
     if length is not None:
         units |= {name: LengthUnitModel(length=length) for name in ("cdp_x", "cdp_y")}
     return units

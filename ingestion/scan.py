@@ -17,7 +17,6 @@ from ingestion.segy import TRACE_HEADER_BYTES, Layout
 from ingestion.source import BLOCK_BYTES, Source
 from ingestion.spec import SurveySpec
 
-ALTERNATIVES = ((189, 193), (9, 21), (17, 13), (221, 225))  # (inline, crossline) bytes that files in use have
 Progress = Callable[[int], None]  # told the number of bytes just handled
 
 _FIXED_FIELDS = {  # name: (first byte, type), SEG-Y rev 1 and 2
@@ -109,10 +108,13 @@ def traces_per_block(layout: Layout) -> int:
 def header_dtype(spec: SurveySpec, order: Order | str) -> np.dtype[np.void]:
     """The trace header fields that ingestion reads, at the bytes where the spec says they are."""
     fields = dict(_FIXED_FIELDS)
-    named = {"inline": spec.inline_byte, "crossline": spec.crossline_byte}
-    named |= {"cdp_x": spec.cdp_x_byte, "cdp_y": spec.cdp_y_byte}
-    named |= {f"at_{byte}": byte for pair in ALTERNATIVES for byte in pair}
-    fields |= {name: (byte, "i4") for name, byte in named.items()}
+    kinds = {"int32": "i4", "int16": "i2"}
+    fields |= {
+        "inline": (spec.inline_byte, kinds[spec.inline_type]),
+        "crossline": (spec.crossline_byte, kinds[spec.crossline_type]),
+        "cdp_x": (spec.cdp_x_byte, "i4"),
+        "cdp_y": (spec.cdp_y_byte, "i4"),
+    }
     if order == "=":  # packed, for keeping
         return np.dtype([(name, kind) for name, (_, kind) in fields.items()])
     return np.dtype(

@@ -66,12 +66,12 @@ def read_layout(source: Source, spec: SurveySpec) -> Layout:
     notes: list[str] = []
     sample_format = _sample_format(binary, order, spec, notes)
     revision = _revision(binary, order, notes)
-    start = _data_start(source, binary, order, revision, notes)
+    start = _data_start(source, binary, order, revision, spec, notes)
     stop = source.size - _trailer_bytes(binary, order, revision)
     if stop <= start:
         raise HeldError(_no_traces(source, start))
     first = source.read(start, min(TRACE_HEADER_BYTES, source.size - start))
-    samples = _sample_count(binary, first, order, revision, notes)
+    samples = _sample_count(binary, first, order, revision, spec, notes)
     interval = _interval(binary, first, order, revision, notes)
     traces = _trace_count(source, start, stop, samples, SAMPLE_BYTES[sample_format])
     lines = decode_text(text)
@@ -176,8 +176,13 @@ def _revision(binary: bytes, order: Order, notes: list[str]) -> tuple[int, int]:
     return (1, 0)
 
 
-def _data_start(source: Source, binary: bytes, order: Order, revision: tuple[int, int], notes: list[str]) -> int:
+def _data_start(
+    source: Source, binary: bytes, order: Order, revision: tuple[int, int], spec: SurveySpec, notes: list[str]
+) -> int:
     """Bytes before the first trace: file headers and extended text headers (bytes 3505-3506)."""
+    if spec.first_trace_byte is not None:
+        notes.append(f"first trace at byte {spec.first_trace_byte} by the spec")
+        return spec.first_trace_byte - 1
     extended = _number(binary, 305, "h", order)
     if revision[0] == 0:
         if extended:
@@ -247,9 +252,15 @@ def _trailer_bytes(binary: bytes, order: Order, revision: tuple[int, int]) -> in
     return TEXT_BYTES * stanzas
 
 
-def _sample_count(binary: bytes, first: bytes, order: Order, revision: tuple[int, int], notes: list[str]) -> int:
+def _sample_count(
+    binary: bytes, first: bytes, order: Order, revision: tuple[int, int], spec: SurveySpec, notes: list[str]
+) -> int:
     extended = _number(binary, 69, "I", order) if revision[0] >= 2 else 0
     count = extended or _number(binary, 21, "H", order)
+    if spec.samples_per_trace is not None:
+        if spec.samples_per_trace != count:
+            notes.append(f"{spec.samples_per_trace} samples a trace by the spec; the binary header says {count}")
+        return spec.samples_per_trace
     if count:
         return count
     count = _number(first, 115, "H", order)

@@ -1,7 +1,8 @@
 """The survey spec: the few facts a person knows about a SEG-Y file that the file does not say, or says wrongly.
 
 One small YAML file per survey. Nothing in it is needed for a clean revision 1 file; everything that is
-inferred from a file is proposed in the report of a held-back survey and applied only when it stands here.
+inferred from a file is proposed, by the report of a held-back survey or by ``survey propose``, and applied only
+when it stands here.
 
     name: Block A 2019          # default: the file's name
     inline_byte: 9              # first byte of the field, as the SEG-Y standard counts (from 1)
@@ -14,20 +15,33 @@ inferred from a file is proposed in the report of a held-back survey and applied
 
 from __future__ import annotations
 
+import difflib
 import hashlib
+import json
 import re
 import unicodedata
-from typing import Annotated, Literal
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
 
-import yaml
-from pydantic import Field, ValidationError, field_validator
+from pydantic import (
+    Field,
+    SerializerFunctionWrapHandler,
+    ValidationError,
+    field_validator,
+    model_serializer,
+    model_validator,
+)
 
 from ingestion.manifest import FORMAT_VERSION, Contract
+from ingestion.yaml_lines import Lines, YamlLinesError, read_lines
 
 MAX_SPEC_BYTES = 64 * 1024
 _SAFE = re.compile(r"[a-z0-9][a-z0-9._-]{0,99}")
+_MODIFIED_NUMBER = re.compile(r"[-+]?[0-9][0-9_,']*")
 
 HeaderByte = Annotated[int, Field(ge=1, le=237)]  # a 4-byte field of the 240-byte trace header
+LineByte = Annotated[int, Field(ge=1, le=239)]
+LineType = Literal["int32", "int16"]
 SampleFormat = Literal["ibm", "ieee", "int8", "int16", "int32"]
 
 
@@ -36,30 +50,150 @@ class SpecError(Exception):
 
 
 class SurveySpec(Contract):
-    """What a person says of a survey. All fields are optional; ``None`` means: as the file says."""
+    """What a person says of a survey. All fields are optional; null, or no such line, means: as the file says."""
 
-    name: str | None = Field(default=None, min_length=1, max_length=500)
-    files: list[str] = []  # plain names of all SEG-Y files of the survey, beside the spec
-    inline_byte: HeaderByte = 189
-    crossline_byte: HeaderByte = 193
-    cdp_x_byte: HeaderByte = 181
-    cdp_y_byte: HeaderByte = 185
-    coordinate_scalar: int | None = Field(default=None, ge=-32768, le=32767)  # SEG-Y meaning: −100 divides by 100
-    endianness: Literal["big", "little"] | None = None
-    sample_format: SampleFormat | None = None
-    domain: Literal["time", "depth"] | None = None
-    depth_unit: Literal["m", "ft"] | None = None
-    sample_interval: float | None = Field(default=None, gt=0, le=1e6)  # ms, or the depth unit
+    name: str | None = Field(
+        default=None,
+        min_length=1,
+        max_length=500,
+        description="The survey's name. Without it, the name of the file (of this spec, when it lists files).",
+        examples=["Block A 2019"],
+    )
+    files: list[str] = Field(
+        default=[],
+        description="All SEG-Y files of the survey, in order: plain names of files that lie beside the spec. "
+        "The survey is taken in when all are there.",
+        examples=[["block_a_1.sgy", "block_a_2.sgy"]],
+    )
+    inline_byte: LineByte = Field(
+        default=189,
+        description="First byte of the inline number in the trace header, counted from 1.",
+        examples=[9],
+    )
+    inline_type: LineType = Field(
+        default="int32", description="Whether the inline number takes 4 bytes or 2.", examples=["int16"]
+    )
+    crossline_byte: LineByte = Field(
+        default=193,
+        description="First byte of the crossline number in the trace header, counted from 1.",
+        examples=[21],
+    )
+    crossline_type: LineType = Field(
+        default="int32", description="Whether the crossline number takes 4 bytes or 2.", examples=["int16"]
+    )
+    cdp_x_byte: HeaderByte = Field(
+        default=181,
+        description="First byte of the x coordinate of a trace (4 bytes). 73 is that of the source.",
+        examples=[73],
+    )
+    cdp_y_byte: HeaderByte = Field(
+        default=185,
+        description="First byte of the y coordinate of a trace (4 bytes). 77 is that of the source.",
+        examples=[77],
+    )
+    coordinate_scalar: int | None = Field(
+        default=None,
+        ge=-32768,
+        le=32767,
+        description="Scalar of all coordinates, instead of bytes 71-72 of each trace: "
+        "−100 divides by 100, 10 multiplies by 10; 0 is refused.",
+        examples=[-100],
+    )
+    coordinate_unit: Literal["m", "ft"] | None = Field(
+        default=None,
+        description="Unit of the coordinates, instead of the measurement system in bytes 3255-3256.",
+        examples=["ft"],
+    )
+    endianness: Literal["big", "little"] | None = Field(
+        default=None, description="Byte order of headers and samples.", examples=["little"]
+    )
+    sample_format: SampleFormat | None = Field(
+        default=None,
+        description="Format of the samples, instead of the code in bytes 3225-3226. "
+        "Saying it also silences the check whether the samples look like it.",
+        examples=["ieee"],
+    )
+    samples_per_trace: int | None = Field(
+        default=None,
+        ge=1,
+        le=2**24,
+        description="Samples of every trace, instead of the counts in the headers.",
+        examples=[1501],
+    )
+    first_trace_byte: int | None = Field(
+        default=None,
+        ge=3601,
+        le=2**31,
+        description="First byte of the first trace header, counted from 1, instead of the number of extended text "
+        "headers: 3601 follows the binary header at once.",
+        examples=[3601],
+    )
+    domain: Literal["time", "depth"] | None = Field(
+        default=None,
+        description="What the vertical axis is. Without it, time; a text header that speaks of depth then holds "
+        "the survey back.",
+        examples=["depth"],
+    )
+    depth_unit: Literal["m", "ft"] | None = Field(
+        default=None,
+        description="Unit of the depth axis, instead of the measurement system in bytes 3255-3256.",
+        examples=["ft"],
+    )
+    sample_interval: float | None = Field(
+        default=None,
+        gt=0,
+        le=1e6,
+        description="Distance of two samples, in ms or the depth unit, instead of the headers' intervals.",
+        examples=[2.5],
+    )
     first_sample: float | None = Field(
-        default=None, ge=-1e9, le=1e9
-    )  # ms, or the depth unit; instead of the recording delay
-    polarity: Literal["normal", "reverse", "unknown"] = "unknown"
-    amplitude_unit: str | None = None
-    crs: str | None = Field(default=None, pattern=r"^EPSG:[1-9][0-9]{3,5}$")
-    licence: str | None = None
-    drop_traces: list[Annotated[int, Field(ge=1)]] = []  # counted from 1 through all files in order
-    duplicates: Literal["hold", "first", "last", "mean"] = "hold"
-    non_finite: Literal["hold", "dead"] = "hold"
+        default=None,
+        ge=-1e9,
+        le=1e9,
+        description="Time or depth of the first sample of every trace, in ms or the depth unit, instead of the "
+        "recording delays.",
+        examples=[1000],
+    )
+    polarity: Literal["normal", "reverse", "unknown"] = Field(
+        default="unknown",
+        description="SEG polarity: in `normal` an increase of impedance is a negative number. Kept with the volume.",
+        examples=["normal"],
+    )
+    amplitude_unit: str | None = Field(
+        default=None, description="What amplitudes are. Kept with the volume.", examples=["Pa"]
+    )
+    crs: str | None = Field(
+        default=None,
+        pattern=r"^EPSG:[1-9][0-9]{3,5}$",
+        description="Coordinate reference system of the coordinates, by its EPSG code. Without it, coordinates share "
+        "one unnamed space with all such surveys.",
+        examples=["EPSG:23031"],
+    )
+    licence: str | None = Field(
+        default=None,
+        description="Under which terms the data is held. Kept with the volume.",
+        examples=["internal use until 2030-12-31"],
+    )
+    drop_traces: list[Annotated[int, Field(ge=1)]] = Field(
+        default=[],
+        description="Traces to leave out, counted from 1 through all files in order.",
+        examples=[[17, 120]],
+    )
+    auxiliary: Literal["hold", "drop"] = Field(
+        default="hold",
+        description="What to do with traces that are no seismic data by their trace id (3 to 8, bytes 29-30).",
+        examples=["drop"],
+    )
+    duplicates: Literal["hold", "first", "last", "mean"] = Field(
+        default="hold",
+        description="Which of several live traces with one inline and crossline counts.",
+        examples=["first"],
+    )
+    non_finite: Literal["hold", "dead"] = Field(
+        default="hold",
+        description="What to do with traces that hold NaN or infinite samples.",
+        examples=["dead"],
+    )
 
     @field_validator("files")
     @classmethod
@@ -78,10 +212,40 @@ class SurveySpec(Contract):
             raise ValueError("0 is no scalar; use 1 for coordinates that need none")
         return scalar
 
+    @model_validator(mode="after")
+    def _lines_end_in_the_header(self) -> SurveySpec:
+        for name in ("inline", "crossline"):
+            byte, kind = getattr(self, f"{name}_byte"), getattr(self, f"{name}_type")
+            if kind == "int32" and byte > 237:
+                raise ValueError(f"{name}_byte {byte} leaves no room for 4 bytes; expected at most 237")
+        if (self.inline_byte, self.inline_type) == (self.crossline_byte, self.crossline_type):
+            raise ValueError(f"inline and crossline are both at byte {self.inline_byte}; expected two header fields")
+        return self
+
+    @model_serializer(mode="wrap")
+    def _without_later_fields(self, serialize: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Fields that came after the first version count only where they are set: older digests stay true."""
+        fields: dict[str, Any] = serialize(self)
+        return {name: value for name, value in fields.items() if name not in _LATER or value != _LATER[name]}
+
     @property
     def sha256(self) -> str:
         """Digest of the whole spec."""
         return hashlib.sha256(self.to_bytes()).hexdigest()
+
+
+_FIELDS = SurveySpec.model_fields
+_LATER = {
+    name: _FIELDS[name].default
+    for name in (
+        "inline_type",
+        "crossline_type",
+        "coordinate_unit",
+        "samples_per_trace",
+        "first_trace_byte",
+        "auxiliary",
+    )
+}
 
 
 def parse_spec(text: bytes, origin: str) -> SurveySpec:
@@ -89,20 +253,54 @@ def parse_spec(text: bytes, origin: str) -> SurveySpec:
     if len(text) > MAX_SPEC_BYTES:
         raise SpecError(f"{origin}: {len(text)} bytes; expected a survey spec of at most {MAX_SPEC_BYTES}")
     try:
-        fields = yaml.safe_load(text.decode("utf-8"))
-    except (yaml.YAMLError, ValueError, LookupError, AttributeError, RecursionError) as error:
-        # besides its own errors, PyYAML lets those of int(), date() and the like through
+        lines = read_lines(text.decode("utf-8"))
+    except (YamlLinesError, UnicodeDecodeError) as error:
         raise SpecError(f"{origin}: not readable as YAML: {error}") from error
-    if fields is None:
-        fields = {}
-    if not isinstance(fields, dict):
-        raise SpecError(f"{origin}: found a {type(fields).__name__}; expected `field: value` lines")
     try:
-        return SurveySpec.model_validate(fields)
+        said = {name: value for name, value in lines.fields.items() if value is not None or name not in _FIELDS}
+        return SurveySpec.model_validate(said, strict=True)
     except ValidationError as error:
-        problems = "; ".join(f"{'.'.join(map(str, e['loc'])) or 'spec'}: {e['msg']}" for e in error.errors())
-        known = ", ".join(SurveySpec.model_fields)
-        raise SpecError(f"{origin}: {problems}. Known fields: {known}") from error
+        problems = "; ".join(_problem(dict(e), lines) for e in error.errors())
+        raise SpecError(f"{origin}: {problems}") from error
+
+
+def schema_text() -> str:
+    """JSON schema (draft 2020-12) of the survey spec, for editors."""
+    schema = {"$schema": "https://json-schema.org/draft/2020-12/schema", **SurveySpec.model_json_schema()}
+    return json.dumps(schema | {"title": "Survey spec"}, indent=2, ensure_ascii=False) + "\n"
+
+
+def _problem(error: Mapping[str, Any], lines: Lines) -> str:
+    """One mistake: its line, its field, what was found, what is allowed, an example."""
+    where = tuple(error["loc"])
+    field = str(where[0]) if where else "spec"
+    line = lines.line.get(where[:2], lines.line.get(where[:1], 0))
+    place = f"line {line}: " if line else ""
+    if error["type"] == "extra_forbidden":
+        near = difflib.get_close_matches(field.lower().replace("-", "_"), _FIELDS, 1)
+        meant = f"; did you mean `{near[0]}`?" if near else "."
+        return f"{place}there is no field {field!r}{meant} Known fields: {', '.join(_FIELDS)}"
+    message = str(error["msg"]).removeprefix("Value error, ").replace("Input should be", "expected")
+    if field not in _FIELDS:  # a rule about several fields
+        return message
+    [example] = _FIELDS[field].examples or [""]
+    shown = json.dumps(example, ensure_ascii=False) if isinstance(example, list) else example
+    named = ".".join(map(str, where))
+    return f"{place}{named}: found {_shown(error['input'])}; {message}{_hint(error)}, for example `{field}: {shown}`"
+
+
+def _shown(value: object) -> str:
+    return ascii(value) if len(repr(value)) <= 60 else f"{ascii(value)[:60]}…"
+
+
+def _hint(error: Mapping[str, Any]) -> str:
+    """How to write what other YAML readers would have taken for something else."""
+    found, wanted = error["input"], error["type"]
+    if wanted == "string_type" and isinstance(found, bool | int | float):
+        return " (put it in quotes)"
+    if wanted in ("int_type", "float_type") and isinstance(found, str) and _MODIFIED_NUMBER.fullmatch(found):
+        return " (write it in plain digits, without quotes, leading zeros or marks between digits)"
+    return ""
 
 
 def survey_digest(source_sha256: list[str], spec: SurveySpec) -> str:

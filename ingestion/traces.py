@@ -86,8 +86,12 @@ def liveness(traces: Traces, spec: SurveySpec) -> tuple[Liveness, list[Finding],
     if not kept.all():
         notes.append(f"{np.count_nonzero(~kept)} traces dropped by the spec")
     trace_id = traces.column("trace_id")
+    auxiliary = kept & np.isin(trace_id, _AUXILIARY)
+    if auxiliary.any() and spec.auxiliary == "drop":
+        notes.append(f"{np.count_nonzero(auxiliary)} auxiliary traces (trace ids 3 to 8) dropped, by the spec")
+        kept &= ~auxiliary
     broken = kept & (traces.non_finite > 0)
-    findings += _auxiliary(traces, kept & np.isin(trace_id, _AUXILIARY))
+    findings += _auxiliary(traces, kept & auxiliary)
     if broken.any() and spec.non_finite == "hold":
         findings.append(_non_finite(traces, broken))
     live = kept & (trace_id != 2) & ~traces.zero & ~broken
@@ -110,7 +114,7 @@ def _auxiliary(traces: Traces, where: npt.NDArray[np.bool_]) -> list[Finding]:
             "auxiliary-traces",
             f"{np.count_nonzero(where)} of {len(traces)} traces are no seismic data (trace ids 3 to 8)",
             "trace id 0 (unknown), 1 (seismic) or 2 (dead) in bytes 29-30",
-            "list them under `drop_traces` in the survey spec",
+            "write `auxiliary: drop` into the survey spec to leave them out",
             traces.labels(where, "trace_id"),
         )
     ]

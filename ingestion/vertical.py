@@ -26,7 +26,7 @@ def sample_axis(
     notes: list[str] = []
     interval, findings = _interval(traces, live, spec, notes)
     first, more = _first_sample(traces, live, spec, notes)
-    findings += more + _sample_counts(traces, live, notes) + _domain(traces, spec)
+    findings += more + _sample_counts(traces, live, spec, notes) + _domain(traces, spec)
     if interval is None or first is None or findings:
         return None, findings, notes
     layout = traces.scans[0].layout
@@ -106,12 +106,15 @@ def _first_sample(
     return (float(values[0]) if len(values) else 0.0), []
 
 
-def _sample_counts(traces: Traces, live: npt.NDArray[np.bool_], notes: list[str]) -> list[Finding]:
+def _sample_counts(traces: Traces, live: npt.NDArray[np.bool_], spec: SurveySpec, notes: list[str]) -> list[Finding]:
     """Counts in trace headers. One other value in all of them is a cropped file where only its size fits the header."""
     layout = traces.scans[0].layout
     counts = traces.column("sample_count")
     other = live & (counts != 0) & (counts != layout.samples)
     if not other.any():
+        return []
+    if spec.samples_per_trace is not None:
+        notes.append(f"{np.count_nonzero(other)} live traces say another number of samples than the spec")
         return []
     values = np.unique(counts[live])
     uniform = len(values) == 1

@@ -14,7 +14,7 @@ import pandas as pd
 from ingestion.lake import Lake
 from ingestion.manifest import Manifest
 from ingestion.mdio_layout import header_fields
-from ingestion.spec import SurveySpec
+from ingestion.spec import LineType, SurveySpec
 from validation.amplitudes import measure
 from validation.volume import PublishedVolume
 
@@ -61,9 +61,9 @@ def headers(volume: PublishedVolume) -> pd.DataFrame:
     return pd.DataFrame(
         {
             "inline": manifest.inline.values()[i],
-            "header_inline": _field(header, spec.inline_byte),
+            "header_inline": _field(header, spec.inline_byte, spec.inline_type),
             "crossline": manifest.crossline.values()[x],
-            "header_crossline": _field(header, spec.crossline_byte),
+            "header_crossline": _field(header, spec.crossline_byte, spec.crossline_type),
             "coordinate_error": np.hypot(said[0] - cdp[0], said[1] - cdp[1]),
             "live_trace_id": _where(live, header["trace_id_code"]),
             "samples_from_usual": _where(counted, abs(samples - usual)),
@@ -167,18 +167,19 @@ def _where(condition: npt.NDArray[np.bool_], values: npt.NDArray[Any]) -> Float6
     return np.where(condition, values.astype(np.float64), np.nan)
 
 
-def _field(header_N: npt.NDArray[np.void], byte: int) -> Float64:
-    """The 4-byte integer that begins at ``byte`` (from 1) of the header as it lies in a SEG-Y file; NaN if not kept."""
+def _field(header_N: npt.NDArray[np.void], byte: int, kind: LineType = "int32") -> Float64:
+    """The integer that begins at ``byte`` (from 1) of the header as it lies in a SEG-Y file; NaN if not kept."""
     filed, _ = header_fields(">")
     filed_N, kept = np.zeros(len(header_N), dtype=filed), np.zeros(1, dtype=filed)
     for name in header_N.dtype.names or ():
         filed_N[name] = header_N[name]
         kept[name] = -1  # all bits set
-    place = slice(byte - 1, byte + 3)
+    stored = np.dtype(kind).newbyteorder(">")
+    place = slice(byte - 1, byte - 1 + stored.itemsize)
     if not kept.view(np.uint8)[place].all():
         return np.full(len(header_N), np.nan)
     bytes_N = filed_N.view(np.uint8).reshape(len(header_N), filed.itemsize)
-    return np.ascontiguousarray(bytes_N[:, place]).view(">i4")[:, 0].astype(np.float64)
+    return np.ascontiguousarray(bytes_N[:, place]).view(stored)[:, 0].astype(np.float64)
 
 
 def _scaled(values: npt.NDArray[Any], scalar: npt.ArrayLike) -> Float64:

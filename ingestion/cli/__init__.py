@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import click
 
+from ingestion.cli.propose import schema
 from ingestion.cli.published import list_surveys, show
 from ingestion.cli.reading import ingest, inspect
 
@@ -15,6 +16,7 @@ def main() -> None:
     \b
     survey inspect NAME.sgy                  what is in it; what would hold it back
     survey ingest NAME.sgy --lake s3://LAKE  convert, verify, publish, or hold it back
+    survey schema                            JSON schema of the survey spec, for editors
     survey list --lake s3://LAKE             what is published, what is held back
     survey show NAME --lake s3://LAKE        one survey
 
@@ -30,5 +32,5 @@ def main() -> None:
     """
 
 
-for command in (inspect, ingest, list_surveys, show):
+for command in (inspect, ingest, schema, list_surveys, show):
     main.add_command(command)
