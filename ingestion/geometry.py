@@ -32,6 +32,7 @@ def locate(
     Without any coordinates the line numbers themselves are used, and that is said.
     """
     notes: list[str] = []
+    live = _used(live, grid)
     xy = coordinates(traces, spec)
     if spec.coordinate_scalar is not None:
         notes.append(f"coordinate scalar {spec.coordinate_scalar} by the spec")
@@ -52,6 +53,8 @@ def locate(
     if unit is not None:
         return None, [unit], notes
     fit = fit_affine(index[live], xy[live])
+    if _are_degrees(xy[live], fit):
+        return None, [_geographic_finding("degrees, by their size and that of the bins")], notes
     findings = _misfit(traces, live, index, xy, fit)
     if findings:
         return None, findings, notes
@@ -159,14 +162,34 @@ def _geographic(traces: Traces, live: npt.NDArray[np.bool_], xy: Coordinates, no
             continue
         name, most = _UNITS[code]
         if np.abs(xy[live]).max() <= most:
-            return hold(
-                "coordinates-geographic",
-                f"coordinates in {name} (unit code {code}, bytes 89-90)",
-                "projected coordinates, so that distances and areas mean something",
-                "have the coordinates projected",
-            )
+            return _geographic_finding(f"{name} (unit code {code}, bytes 89-90)")
         notes.append(f"coordinate unit code {code} says {name}, the values are too large for that: read as lengths")
     return None
+
+
+def _are_degrees(xy: Coordinates, fit: npt.NDArray[np.float64]) -> bool:
+    """Whether places and bins have the size of degrees: 0.01° is a kilometre, and no survey in metres is so fine."""
+    within = np.abs(xy).max(axis=0)
+    bins = np.linalg.norm(fit[1:], axis=1)
+    return bool(within[0] <= 360 and within[1] <= 90 and 0 < bins.max() < 0.01)
+
+
+def _geographic_finding(unit: str) -> Finding:
+    return hold(
+        "coordinates-geographic",
+        f"coordinates in {unit}",
+        "projected coordinates, so that distances and areas mean something",
+        "have the coordinates projected",
+    )
+
+
+def _used(live: npt.NDArray[np.bool_], grid: Grid) -> npt.NDArray[np.bool_]:
+    """The live traces that the volume holds; of duplicates only those that the spec chose."""
+    used = np.zeros_like(live)
+    used[grid.trace_IX[grid.live_IX]] = True
+    for traces in grid.averaged.values():
+        used[traces] = True
+    return used
 
 
 def _geometry(crs: str | None, fit: npt.NDArray[np.float64], residual: float, grid: Grid) -> Geometry:

@@ -13,6 +13,7 @@ from ingestion.spec import SurveySpec
 from ingestion.traces import Liveness, Traces
 
 MAX_EMPTY = 20  # grid cells per trace
+_COORDINATE = 100_000  # line numbers mostly lie below, coordinates as they are stored above
 _FEW = 3  # traces that may be a slip; or one in a thousand
 
 
@@ -39,7 +40,7 @@ def build_grid(traces: Traces, state: Liveness, spec: SurveySpec) -> tuple[Grid 
     placed = state.kept & (state.live | ((inlines != 0) & (crosslines != 0)))
     if not state.live.any():
         return None, [], []
-    findings = _no_grid(traces, placed, inlines, crosslines, spec)
+    findings = _exchanged(traces, state.live, spec) or _no_grid(traces, state.live, inlines, crosslines, spec)
     if not findings:
         findings += _slips(traces, placed, "inline", inlines) + _slips(traces, placed, "crossline", crosslines)
     if findings:
@@ -61,24 +62,47 @@ def line_axis(values: npt.NDArray[np.int64]) -> Axis:
     return Axis(first=int(lines[0]), step=step, count=int((lines[-1] - lines[0]) // step) + 1, unit="line")
 
 
+def _exchanged(traces: Traces, live: npt.NDArray[np.bool_], spec: SurveySpec) -> list[Finding]:
+    """Line numbers and coordinates in each other's place, which would give a grid as regular as the true one."""
+    lines = [np.abs(traces.column(name)[live]) for name in ("inline", "crossline")]
+    places = [np.abs(traces.column(name)[live]) for name in ("cdp_x", "cdp_y")]
+    swapped = all(
+        line.min() >= _COORDINATE > place.max() and place.min() != place.max()
+        for line, place in zip(lines, places, strict=True)
+    )
+    if not swapped:
+        return []
+    return [
+        hold(
+            "lines-are-coordinates",
+            f"inline and crossline {_range(lines[0])} and {_range(lines[1])} (bytes {spec.inline_byte} and "
+            f"{spec.crossline_byte}), coordinates {_range(places[0])} and {_range(places[1])} (bytes "
+            f"{spec.cdp_x_byte} and {spec.cdp_y_byte})",
+            "line numbers smaller than the coordinates",
+            f"write `inline_byte: {spec.cdp_x_byte}`, `crossline_byte: {spec.cdp_y_byte}`, `cdp_x_byte: "
+            f"{spec.inline_byte}` and `cdp_y_byte: {spec.crossline_byte}` into the survey spec",
+        )
+    ]
+
+
 def _no_grid(
     traces: Traces,
-    placed: npt.NDArray[np.bool_],
+    live: npt.NDArray[np.bool_],
     inlines: npt.NDArray[np.int64],
     crosslines: npt.NDArray[np.int64],
     spec: SurveySpec,
 ) -> list[Finding]:
-    distinct = len(np.unique(inlines[placed])), len(np.unique(crosslines[placed]))
+    distinct = len(np.unique(inlines[live])), len(np.unique(crosslines[live]))
     if min(distinct) >= 2:
         return []
-    offsets = np.unique(traces.column("offset")[placed])
+    offsets = np.unique(traces.column("offset")[live])
     before_stack = f"; {len(offsets)} different offsets from {offsets[0]} to {offsets[-1]}" if len(offsets) > 1 else ""
     return [
         hold(
             "no-3d-grid",
-            f"{distinct[0]} inline values at byte {spec.inline_byte} ({_range(inlines[placed])}) and {distinct[1]} "
-            f"crossline values at byte {spec.crossline_byte} ({_range(crosslines[placed])}) in "
-            f"{np.count_nonzero(placed)} traces{before_stack}",
+            f"{distinct[0]} inline values at byte {spec.inline_byte} ({_range(inlines[live])}) and {distinct[1]} "
+            f"crossline values at byte {spec.crossline_byte} ({_range(crosslines[live])}) in "
+            f"{np.count_nonzero(live)} live traces{before_stack}",
             "a post-stack volume of at least 2 inlines and 2 crosslines",
             "write the true `inline_byte` and `crossline_byte` into the survey spec",
         )

@@ -127,7 +127,7 @@ def inspect(sources: Sequence[Source], spec: SurveySpec, progress: Progress = la
     _add(found, findings, notes)
     found.axis, findings, notes = sample_axis(traces, found.state.live, spec)
     _add(found, findings, notes)
-    _add(found, *sample_findings(traces, found.state.live, spec))
+    _add(found, sample_findings(traces, found.state.live, spec), [])
     found.grid, findings, notes = build_grid(traces, found.state, spec)
     _add(found, [_with_evidence(finding, found) for finding in findings], notes)
     if found.grid is not None:

@@ -11,13 +11,15 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ingestion.bounds import FILE_HEADER_BYTES, check_trace_count, data_start, trailer_bytes
+from ingestion.byte_order import file_order, header_number, headers_are_swapped, order_name
+from ingestion.foreign import foreign
 from ingestion.manifest import Finding
 from ingestion.samples import FORMAT_CODES, SAMPLE_BYTES, Order
 from ingestion.source import HeldError, Source, hold
 from ingestion.spec import SampleFormat, SurveySpec
+from ingestion.text import TEXT_BYTES, decode_text
 
-FILE_HEADER_BYTES = 3600
-TEXT_BYTES = 3200
 TRACE_HEADER_BYTES = 240
 MAX_TRACE_BYTES = 64 * 1024 * 1024
 _OTHER_FORMATS = {4: "fixed point with gain", 6: "float64", 7: "int24", 9: "int64", 10: "uint32"}
@@ -48,7 +50,7 @@ class Layout:
     @property
     def measurement_system(self) -> int:
         """1 metres, 2 feet, anything else unknown (bytes 3255-3256)."""
-        return _number(self.binary_header, 55, "H", self.order)
+        return header_number(self.binary_header, 55, "H", self.order)
 
     @property
     def source_format(self) -> str:
@@ -58,51 +60,56 @@ class Layout:
 
 def read_layout(source: Source, spec: SurveySpec) -> Layout:
     """The layout of ``source``. Raises ``HeldError`` with the reason when it is not a whole, readable SEG-Y file."""
-    if source.size < FILE_HEADER_BYTES:
-        raise HeldError(_too_short(source))
     head = source.read(0, min(source.size, FILE_HEADER_BYTES))
+    _refuse_foreign(head)
     text, binary = head[:TEXT_BYTES], head[TEXT_BYTES:]
-    order = _byte_order(binary, spec)
+    order = file_order(binary, spec)
     notes: list[str] = []
     sample_format = _sample_format(binary, order, spec, notes)
-    revision = _revision(binary, order, notes)
-    start = _data_start(source, binary, order, revision, spec, notes)
-    stop = source.size - _trailer_bytes(binary, order, revision)
+    revision = _revision(binary, notes)
+    start = data_start(source, binary, order, revision, spec, notes)
+    stop = source.size - trailer_bytes(source, binary, order, revision, notes)
     if stop <= start:
         raise HeldError(_no_traces(source, start))
     first = source.read(start, min(TRACE_HEADER_BYTES, source.size - start))
     samples = _sample_count(binary, first, order, revision, spec, notes)
-    interval = _interval(binary, first, order, revision, notes)
     traces = _trace_count(source, start, stop, samples, SAMPLE_BYTES[sample_format])
-    lines = decode_text(text)
-    return Layout(order, revision, lines, text, binary, start, traces, samples, sample_format, interval, notes)
-
-
-def decode_text(text: bytes) -> str:
-    """A text header as 40 lines of 80 printable characters; EBCDIC or ASCII by which one its spaces are."""
-    ebcdic = text.count(0x40) > text.count(0x20)
-    characters = text.decode("cp037" if ebcdic else "latin-1").ljust(TEXT_BYTES)
-    clean = "".join(c if c.isprintable() else " " for c in characters)
-    return "\n".join(clean[i : i + 80] for i in range(0, TEXT_BYTES, 80))
-
-
-def _number(data: bytes, byte: int, kind: str, order: Order) -> int:
-    """The field that starts at ``byte`` (from 1) of ``data``; 0 where ``data`` ends before it."""
-    offset = byte - 1
-    if offset + struct.calcsize(kind) > len(data):
-        return 0
-    return int(struct.unpack_from(order + kind, data, offset)[0])
-
-
-def _too_short(source: Source) -> Finding:
-    if source.size == 0:
-        return hold("file-empty", "0 bytes", "a SEG-Y file", "upload the file again")
-    return hold(
-        "not-segy",
-        f"{source.size} bytes",
-        f"at least {FILE_HEADER_BYTES} bytes of file headers",
-        "upload the whole file, or take it out of the folder when it is no SEG-Y",
+    check_trace_count(binary, order, revision, traces, notes)
+    interval = _interval(binary, first, order, revision, spec, notes)
+    layout = Layout(
+        order, revision, decode_text(text), text, binary, start, traces, samples, sample_format, interval, notes
     )
+    _refuse_swapped_traces(source, layout, spec)
+    return layout
+
+
+def _refuse_foreign(head: bytes) -> None:
+    if not head:
+        raise HeldError(hold("file-empty", "0 bytes", "a SEG-Y file", "upload the file again"))
+    kind = foreign(head)
+    if kind is not None or len(head) < FILE_HEADER_BYTES:
+        raise HeldError(
+            hold(
+                "not-segy",
+                kind or f"{len(head)} bytes",
+                f"a SEG-Y file, which begins with {FILE_HEADER_BYTES} bytes of file headers",
+                "upload the SEG-Y file itself, whole and unpacked, or take this out of the folder",
+            )
+        )
+
+
+def _refuse_swapped_traces(source: Source, layout: Layout, spec: SurveySpec) -> None:
+    last = layout.data_start + (layout.traces - 1) * layout.trace_bytes
+    headers = [source.read(place, TRACE_HEADER_BYTES) for place in (layout.data_start, last)]
+    if headers_are_swapped(headers, layout.order, layout.samples):
+        raise HeldError(
+            hold(
+                "byte-order-mixed",
+                f"trace headers of another byte order than the file header ({order_name(layout.order)} endian)",
+                "one byte order in all of a file",
+                "have the file written again in one byte order",
+            )
+        )
 
 
 def _no_traces(source: Source, start: int) -> Finding:
@@ -114,39 +121,8 @@ def _no_traces(source: Source, start: int) -> Finding:
     )
 
 
-def _byte_order(binary: bytes, spec: SurveySpec) -> Order:
-    """By the spec, else by the rev 2 byte order mark, else by the order in which the format code is one."""
-    if spec.endianness is not None:
-        return ">" if spec.endianness == "big" else "<"
-    mark = binary[96:100]
-    if mark in (b"\x01\x02\x03\x04", b"\x04\x03\x02\x01"):
-        return ">" if mark[0] == 1 else "<"
-    orders: tuple[Order, Order] = (">", "<")
-    codes = {order: _number(binary, 25, "H", order) for order in orders}
-    known = [order for order, code in codes.items() if 1 <= code <= 16]
-    if len(known) == 1:
-        return known[0]
-    if codes[">"] == 0:
-        raise HeldError(
-            hold(
-                "sample-format-unknown",
-                "sample format code 0 (bytes 3225-3226), so neither format nor byte order can be read",
-                "a format code of the SEG-Y standard",
-                "write `sample_format` and `endianness` into the survey spec, or take the file away if it is no SEG-Y",
-            )
-        )
-    raise HeldError(
-        hold(
-            "not-segy",
-            f"sample format code {codes['>']} big endian, {codes['<']} little endian (bytes 3225-3226)",
-            "a code from 1 to 16 in one of the two byte orders",
-            "take the file away when it is no SEG-Y; else write `sample_format` and `endianness` into the survey spec",
-        )
-    )
-
-
 def _sample_format(binary: bytes, order: Order, spec: SurveySpec, notes: list[str]) -> SampleFormat:
-    code = _number(binary, 25, "H", order)
+    code = header_number(binary, 25, "H", order)
     declared = FORMAT_CODES.get(code)
     if spec.sample_format is not None:
         if spec.sample_format != declared:
@@ -165,10 +141,10 @@ def _sample_format(binary: bytes, order: Order, spec: SurveySpec, notes: list[st
     )
 
 
-def _revision(binary: bytes, order: Order, notes: list[str]) -> tuple[int, int]:
+def _revision(binary: bytes, notes: list[str]) -> tuple[int, int]:
     """Major and minor revision; an odd value is read as revision 1 when a 3D file would need it, and said."""
     pair = (binary[300], binary[301])
-    if order == "<" and pair[0] == 0 and pair[1] in (1, 2):  # rev 1 little endian: one swapped 16-bit number
+    if pair in ((0, 1), (0, 2)):  # one 16-bit number, as many wrote it; there is no revision 0.1
         pair = (pair[1], pair[0])
     if pair[0] in (0, 1, 2) and pair[1] <= 9:
         return pair
@@ -176,116 +152,52 @@ def _revision(binary: bytes, order: Order, notes: list[str]) -> tuple[int, int]:
     return (1, 0)
 
 
-def _data_start(
-    source: Source, binary: bytes, order: Order, revision: tuple[int, int], spec: SurveySpec, notes: list[str]
-) -> int:
-    """Bytes before the first trace: file headers and extended text headers (bytes 3505-3506)."""
-    if spec.first_trace_byte is not None:
-        notes.append(f"first trace at byte {spec.first_trace_byte} by the spec")
-        return spec.first_trace_byte - 1
-    extended = _number(binary, 305, "h", order)
-    if revision[0] == 0:
-        if extended:
-            notes.append(f"{extended} extended text headers declared by a revision 0 file: ignored")
-        return FILE_HEADER_BYTES
-    if revision[0] >= 2:
-        if _number(binary, 307, "i", order) > 0:
-            raise HeldError(_extended_trace_headers(_number(binary, 307, "i", order)))
-        offset = _number(binary, 321, "Q", order)
-        if offset:
-            if not FILE_HEADER_BYTES <= offset <= source.size:
-                raise HeldError(_bad_extended(f"first trace at byte {offset} of {source.size}"))
-            return offset
-    if extended == -1:
-        return _after_end_text(source, notes)
-    start = FILE_HEADER_BYTES + TEXT_BYTES * extended
-    if extended < 0 or start > source.size:
-        raise HeldError(_bad_extended(f"{extended} extended text headers in a file of {source.size} bytes"))
-    if extended:
-        notes.append(f"{extended} extended text headers skipped")
-    return start
-
-
-def _after_end_text(source: Source, notes: list[str]) -> int:
-    """Start of the traces after a variable number of extended text headers, which an EndText stanza closes."""
-    for number in range(1, 1000):
-        start = FILE_HEADER_BYTES + TEXT_BYTES * (number - 1)
-        if start + TEXT_BYTES > source.size:
-            break
-        stanza = source.read(start, TEXT_BYTES)
-        if "((SEG:ENDTEXT))" in decode_text(stanza).upper().replace(" ", ""):
-            notes.append(f"{number} extended text headers skipped")
-            return start + TEXT_BYTES
-    raise HeldError(_bad_extended("a variable number of extended text headers without ((SEG: EndText))"))
-
-
-def _bad_extended(found: str) -> Finding:
-    return hold(
-        "extended-headers-invalid",
-        found,
-        "extended text headers that end before the traces",
-        "have the file written again with a correct count in bytes 3505-3506",
-    )
-
-
-def _extended_trace_headers(count: int) -> Finding:
-    return hold(
-        "extended-trace-headers",
-        f"up to {count} additional 240-byte headers a trace (revision 2, bytes 3507-3510)",
-        "one 240-byte header a trace",
-        "have the file written without trace header extensions",
-    )
-
-
-def _trailer_bytes(binary: bytes, order: Order, revision: tuple[int, int]) -> int:
-    """Bytes of revision 2 data trailers (3200-byte stanzas after the traces, bytes 3529-3532)."""
-    stanzas = _number(binary, 329, "i", order) if revision[0] >= 2 else 0
-    if stanzas < 0:
-        raise HeldError(
-            hold(
-                "data-trailer-unknown",
-                "an undetermined number of data trailer stanzas (bytes 3529-3532)",
-                "a count, so that traces and trailer can be told apart",
-                "have the file written with the number of its trailer stanzas, or without trailer",
-            )
-        )
-    return TEXT_BYTES * stanzas
-
-
 def _sample_count(
     binary: bytes, first: bytes, order: Order, revision: tuple[int, int], spec: SurveySpec, notes: list[str]
 ) -> int:
-    extended = _number(binary, 69, "I", order) if revision[0] >= 2 else 0
-    count = extended or _number(binary, 21, "H", order)
+    extended = header_number(binary, 69, "I", order) if revision[0] >= 2 else 0
+    count = extended or header_number(binary, 21, "H", order)
     if spec.samples_per_trace is not None:
         if spec.samples_per_trace != count:
             notes.append(f"{spec.samples_per_trace} samples a trace by the spec; the binary header says {count}")
         return spec.samples_per_trace
     if count:
         return count
-    count = _number(first, 115, "H", order)
+    count = header_number(first, 115, "H", order)
     if count == 0:
         raise HeldError(
             hold(
                 "sample-count-missing",
                 "0 samples a trace in the binary header and in the first trace header",
                 "the number of samples in bytes 3221-3222 or 115-116",
-                "have the file written with its sample count",
+                "write `samples_per_trace` into the survey spec",
             )
         )
     notes.append(f"sample count 0 in the binary header; {count} from the trace headers used")
     return count
 
 
-def _interval(binary: bytes, first: bytes, order: Order, revision: tuple[int, int], notes: list[str]) -> float:
+def _interval(
+    binary: bytes, first: bytes, order: Order, revision: tuple[int, int], spec: SurveySpec, notes: list[str]
+) -> float:
     """Sample interval in ms or m: the headers hold thousandths of it. 0 when they do not say."""
-    if revision[0] >= 2:
-        extended = float(struct.unpack_from(order + "d", binary, 72)[0])
-        if np.isfinite(extended) and extended > 0:
-            return extended / 1000
-    interval = _number(binary, 17, "H", order)
+    interval = header_number(binary, 17, "H", order)
+    extended = float(struct.unpack_from(order + "d", binary, 72)[0]) if revision[0] >= 2 else 0.0
+    if not (np.isfinite(extended) and 1e-3 <= extended <= 1e9):  # nothing, or garbage
+        extended = 0.0
+    if interval and extended and abs(extended - interval) >= 1 and spec.sample_interval is None:
+        raise HeldError(
+            hold(
+                "sample-interval-conflict",
+                f"{interval} in bytes 3217-3218, {extended:g} in bytes 3273-3280 (revision 2)",
+                "the same interval in both, in microseconds or millimetres",
+                "write the true `sample_interval` (ms or m) into the survey spec",
+            )
+        )
+    if extended:
+        return extended / 1000
     if interval == 0:
-        interval = _number(first, 117, "H", order)
+        interval = header_number(first, 117, "H", order)
         if interval:
             notes.append(f"sample interval 0 in the binary header; {interval / 1000:g} from the trace headers used")
     return interval / 1000

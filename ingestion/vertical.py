@@ -9,12 +9,14 @@ import numpy as np
 import numpy.typing as npt
 
 from ingestion.manifest import Axis, Finding
+from ingestion.plausibility import doubtful_samples
 from ingestion.samples import SAMPLE_BYTES
 from ingestion.segy import TRACE_HEADER_BYTES, Layout
 from ingestion.source import hold
 from ingestion.spec import SurveySpec
 from ingestion.traces import Traces
 
+_INTERVALS = (0.02, 32.767)  # ms or m; beyond lie ms written for µs and negative numbers
 _TIME_SCALARS = (0, 1, 10, 100, 1000, 10_000)
 _DEPTH_WORDS = re.compile(r"\bPSDM\b|\bDEPTH (MIGRAT|DOMAIN|SECTION|VOLUME|INTERVAL|SAMPL)|\bIN DEPTH\b", re.IGNORECASE)
 
@@ -63,7 +65,12 @@ def _interval(
     if declared and len(values) and abs(values[0] - declared) >= 0.001:
         found = f"{declared:g} in the binary header, {values[0]:g} in all trace headers that say it"
         return None, [hold("sample-interval-conflict", found, "the same interval in both", release)]
-    return declared or float(values[0]), []
+    interval = declared or float(values[0])
+    if not _INTERVALS[0] <= interval <= _INTERVALS[1]:
+        found = f"{interval:g} ms or m by the headers, which hold thousandths of them"
+        expected = f"{_INTERVALS[0]:g} to {_INTERVALS[1]:g}"
+        return None, [hold("sample-interval-implausible", found, expected, release)]
+    return interval, []
 
 
 def _first_sample(
@@ -72,6 +79,8 @@ def _first_sample(
     """Recording delay (bytes 109-110), times the scalar for times (bytes 215-216) where that is set."""
     raw, scalar = traces.column("delay"), traces.column("times_scalar")
     known = np.isin(np.abs(scalar), _TIME_SCALARS)
+    if traces.scans[0].layout.revision[0] == 0:  # which leaves these bytes to anyone's use
+        known = np.isin(scalar, (0, 1))
     delays = scaled(raw, np.where(known, scalar, 1))
     values = np.unique(delays[live])
     if spec.first_sample is not None:
@@ -83,7 +92,7 @@ def _first_sample(
     odd = live & (raw != 0) & ~known
     if odd.any():
         found = f"{np.count_nonzero(odd)} live traces with a delay and an odd scalar for times (bytes 215-216)"
-        expected = "0, or 1, 10, 100, 1000 or 10000 with either sign"
+        expected = "0, or 1, 10, 100, 1000 or 10000 with either sign; none in revision 0"
         release = "write the true `first_sample` (ms or m) into the survey spec"
         findings.append(hold("times-scalar-unknown", found, expected, release, traces.labels(odd, "times_scalar")))
     if len(values) > 1:
@@ -101,9 +110,11 @@ def _first_sample(
                 traces.labels(other, "delay"),
             )
         )
-    if findings:
-        return None, findings
-    return (float(values[0]) if len(values) else 0.0), []
+    if findings or not len(values):
+        return (None if findings else 0.0), findings
+    if (scalar[live] * raw[live] != raw[live]).any():
+        notes.append(f"first sample at {values[0]:g}: the recording delay with its scalar for times")
+    return float(values[0]), []
 
 
 def _sample_counts(traces: Traces, live: npt.NDArray[np.bool_], spec: SurveySpec, notes: list[str]) -> list[Finding]:
@@ -155,27 +166,14 @@ def _domain(traces: Traces, spec: SurveySpec) -> list[Finding]:
     ]
 
 
-def sample_findings(traces: Traces, live: npt.NDArray[np.bool_], spec: SurveySpec) -> tuple[list[Finding], list[str]]:
+def sample_findings(traces: Traces, live: npt.NDArray[np.bool_], spec: SurveySpec) -> list[Finding]:
     """Samples that are of another format than declared, out of all proportion, constant, or rounded."""
     findings: list[Finding] = []
-    notes: list[str] = []
     for scan in traces.scans:
         facts, declared = scan.facts, scan.layout.sample_format
-        likely = None if spec.sample_format else facts.evidence.contradicts(declared)
-        if likely:
-            share = facts.evidence.zero_digit / facts.evidence.words
-            findings.append(
-                hold(
-                    "sample-format-mismatch",
-                    f"{scan.source.name}: the header says {declared}, the samples look like {likely} "
-                    f"(the first fraction digit is zero in {share:.1%} of {facts.evidence.words} words; "
-                    "IBM floats have none, IEEE floats about 8 %)",
-                    f"samples in the declared format, {declared}",
-                    f"write `sample_format: {likely}` into the survey spec (or `{declared}` when the header is right)",
-                )
-            )
-        elif facts.extreme > 0.01 * facts.nonzero and not spec.sample_format:
-            findings.append(
+        doubts = [] if spec.sample_format else doubtful_samples(scan)
+        if not doubts and not spec.sample_format and facts.extreme > 0.01 * facts.nonzero:
+            doubts = [
                 hold(
                     "implausible-amplitudes",
                     f"{scan.source.name}: {facts.extreme / facts.nonzero:.0%} of the samples that are not zero "
@@ -183,13 +181,15 @@ def sample_findings(traces: Traces, live: npt.NDArray[np.bool_], spec: SurveySpe
                     "amplitudes of one order; such a spread means another sample format or byte order",
                     f"write the true `sample_format` into the survey spec (`{declared}` when it is right)",
                 )
-            )
-        if facts.inexact:
-            notes.append(f"{facts.inexact} {declared} samples were rounded to float32")
+            ]
+        findings += doubts
+        if facts.inexact and not doubts:
+            found = f"{facts.inexact} {declared} samples that float32 cannot hold exactly were rounded"
+            findings.append(Finding(code="samples-rounded", severity="warn", found=found, expected="", release=""))
     if live.any() and (low := float(traces.lowest[live].min())) == float(traces.highest[live].max()):
         found = f"every sample of the live traces is {low:g}"
         findings.append(hold("constant-amplitude", found, "amplitudes that vary", "upload real data"))
-    return findings, notes
+    return findings
 
 
 def scaled(values: npt.NDArray[np.int64], scalar: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:

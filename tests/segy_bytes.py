@@ -37,7 +37,7 @@ FIELDS = {  # first byte, type; by the SEG-Y rev 1 standard
 
 def encode_ibm(values: npt.NDArray[np.float64]) -> npt.NDArray[np.uint32]:
     """Normalised IBM words; exact for values of at most 21 significant bits."""
-    mantissa, exponent = np.frexp(np.abs(values))
+    mantissa, exponent = np.frexp(np.abs(np.where(np.isfinite(values), values, 0)))
     power = -(-exponent // 4)
     fraction = np.round(np.ldexp(mantissa, exponent - 4 * power + 24)).astype(np.uint64)
     words = (np.where(values < 0, 0x80, 0) + power + 64).astype(np.uint64) << np.uint64(24) | fraction
@@ -61,6 +61,8 @@ class Draft:
     ascii_text: bool = False
     binary: dict[int, tuple[str, float]] = field(default_factory=dict)  # byte from 3201 as 1: (struct kind, value)
     trailer: bytes = b""
+    header_order: str | None = None  # byte order of the trace headers, where it is not that of the file
+    sample_order: str | None = None  # and of the samples
 
     def __len__(self) -> int:
         return len(self.samples)
@@ -88,12 +90,12 @@ class Draft:
         header = np.dtype(
             {
                 "names": list(FIELDS),
-                "formats": [self.order + kind for _, kind in FIELDS.values()],
+                "formats": [(self.header_order or self.order) + kind for _, kind in FIELDS.values()],
                 "offsets": [byte - 1 for byte, _ in FIELDS.values()],
                 "itemsize": 240,
             }
         )
-        kind = np.dtype(self.order + KINDS.get(self.code, "f4"))
+        kind = np.dtype((self.sample_order or self.order) + KINDS.get(self.code, "f4"))
         traces = np.zeros(len(self), [("header", header), ("samples", kind, (self.samples.shape[1],))])
         for name, values in self.headers.items():
             traces["header"][name] = values

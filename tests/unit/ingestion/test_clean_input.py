@@ -113,7 +113,7 @@ CLEAN: dict[str, tuple[dict[str, Any], Callable[[Draft], None], dict[str, Any]]]
     "int32": ({"code": 2}, integers, {}),
     "0.5 ms": ({"interval": 500}, nothing, {}),
     "2.5 ms": ({"interval": 2500}, nothing, {}),
-    "65 ms": ({"interval": 65000}, nothing, {}),
+    "65 ms": ({"interval": 65000}, nothing, {"sample_interval": 65}),
     "5 m": ({"interval": 5000}, nothing, {"domain": "depth"}),
     "2.5 m": ({"interval": 2500}, nothing, {"domain": "depth"}),
     "shuffled": ({}, shuffled, {}),
@@ -267,7 +267,7 @@ surveys = st.fixed_dictionaries(
         "scalar": st.sampled_from([-100, -10, 1, 0]),
         "order": st.sampled_from("><"),
         "code": st.sampled_from([1, 2, 3, 5, 8]),
-        "interval": st.integers(1, 65535),
+        "interval": st.integers(20, 32767),
         "revision": st.sampled_from([b"\x00\x00", b"\x01\x00", b"\x02\x00"]),
         "seed": st.integers(0, 2**31),
     }
