@@ -5,8 +5,7 @@ Ingestion and validation both write here. The report is complete when ``report.j
 
 from __future__ import annotations
 
-import base64
-import html
+import shlex
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Literal
@@ -15,7 +14,14 @@ from pydantic import ValidationError
 
 from ingestion.lake import Lake, LakeError
 from ingestion.manifest import Contract, Digest, Finding, SafeName, quarantine_folder
-from ingestion.spec import printable
+from ingestion.quarantine_page import page
+
+
+class Way(Contract):
+    """One way out, and the command that takes it."""
+
+    when: str
+    command: str
 
 
 class QuarantineReport(Contract):
@@ -29,6 +35,8 @@ class QuarantineReport(Contract):
     held_by: Literal["ingestion", "validation"]
     sources: list[str]  # URIs of the SEG-Y files
     findings: list[Finding]
+    acceptable: list[str] = []  # codes of findings that a person may accept
+    ways: list[Way] = []  # how to release it
 
 
 def report_key(survey: str, digest: str) -> str:
@@ -46,8 +54,13 @@ def quarantine(
     original_name: str | None = None,
     sources: Sequence[str] = (),
     held_by: Literal["ingestion", "validation"] = "ingestion",
+    acceptable: Sequence[str] = (),
 ) -> str:
-    """Write both reports and return the key of ``report.json``. ``pictures``: PNG bytes by caption."""
+    """Write both reports and return the key of ``report.json``. ``pictures``: PNG bytes by caption.
+
+    ``acceptable`` names the codes that a person may accept as they are.
+    """
+    held = [finding.code for finding in findings if finding.severity == "hold"]
     report = QuarantineReport(
         survey=survey,
         digest=digest,
@@ -56,11 +69,44 @@ def quarantine(
         held_by=held_by,
         sources=list(sources),
         findings=list(findings),
+        acceptable=list(acceptable),
+        ways=_ways(lake, survey, held, acceptable, held_by),
     )
-    page = _page(report, pictures or {})
-    lake.write(f"{quarantine_folder(survey, digest)}/report.html", page.encode())
+    lake.write(f"{quarantine_folder(survey, digest)}/report.html", page(report, pictures or {}).encode())
     lake.write(report_key(survey, digest), report.to_bytes())
     return report_key(survey, digest)
+
+
+def _ways(lake: Lake, survey: str, held: Sequence[str], acceptable: Sequence[str], held_by: str) -> list[Way]:
+    """What a person may type, the plainest first."""
+    start = f"survey release {shlex.quote(survey)} --lake {shlex.quote(lake.uri)}"
+    end = "--by YOUR-NAME --reason 'WHY'"
+    ways = [
+        Way(
+            when="When what is said above can be mended in the survey spec (a small YAML file; the whole of it, not "
+            "only the new lines):",
+            command=f"{start} --spec SPEC.yaml {end}",
+        )
+    ]
+    if held_by == "ingestion":
+        return ways
+    if set(held) <= set(acceptable):
+        accepted = " ".join(f"--accept {code}" for code in held)
+        ways.append(
+            Way(
+                when="When the survey is right as it is, and you take responsibility for that:",
+                command=f"{start} {accepted} {end}",
+            )
+        )
+    else:
+        never = ", ".join(f"`{code}`" for code in held if code not in acceptable)
+        ways.append(
+            Way(
+                when=f"Nobody may accept {never}. When objects on the lake were repaired, have them checked again:",
+                command=f"{start} {end}",
+            )
+        )
+    return ways
 
 
 def load_report(lake: Lake, survey: str, digest: str) -> QuarantineReport:
@@ -82,48 +128,3 @@ def reports(lake: Lake) -> list[QuarantineReport]:
             except FileNotFoundError:  # a killed run left no report.json
                 continue
     return sorted(found, key=lambda report: (report.survey, report.created))
-
-
-_STYLE = """body{font:16px/1.5 system-ui,sans-serif;max-width:60rem;margin:2rem auto;padding:0 1rem;color:#1b2733}
-section{border-left:4px solid #b3261e;padding:.2rem 1rem;margin:1rem 0;background:#faf6f5}
-section.warn{border-color:#b58900}
-dt{font-weight:600}code{background:#eef1f4;padding:0 .3em}img{max-width:100%}"""
-
-
-def _page(report: QuarantineReport, pictures: Mapping[str, bytes]) -> str:
-    """One self-contained page; every value is escaped, since names and headers come from strangers."""
-    held = [f for f in report.findings if f.severity == "hold"]
-    warned = [f for f in report.findings if f.severity == "warn"]
-    figures = [
-        f'<figure><img alt="{_text(caption)}" src="data:image/png;base64,{base64.b64encode(png).decode()}">'
-        f"<figcaption>{_text(caption)}</figcaption></figure>"
-        for caption, png in pictures.items()
-    ]
-    return "\n".join(
-        [
-            '<!doctype html><html lang="en"><meta charset="utf-8">',
-            '<meta http-equiv="Content-Security-Policy" content="default-src \'none\'; img-src data:; '
-            "style-src 'unsafe-inline'\">",
-            f"<title>Held back: {_text(report.original_name)}</title><style>{_STYLE}</style>",
-            f"<h1>Held back: {_text(report.original_name)}</h1>",
-            f"<p>By {report.held_by}, {report.created:%Y-%m-%d %H:%M} UTC. Survey <code>{report.survey}</code>, "
-            f"digest <code>{report.digest[:12]}</code>. Files: {_text(', '.join(report.sources)) or 'none named'}.</p>",
-            *map(_section, [*held, *warned]),
-            *figures,
-            "</html>\n",
-        ]
-    )
-
-
-def _section(finding: Finding) -> str:
-    rows = [("Found", finding.found), ("Expected", finding.expected), ("To release it", finding.release)]
-    listed = "".join(f"<dt>{name}</dt><dd>{_text(value)}</dd>" for name, value in rows if value)
-    examples = "".join(f"<li>{_text(example)}</li>" for example in finding.examples)
-    return (
-        f'<section class="{finding.severity}"><h2>{_text(finding.code)}</h2><dl>{listed}</dl>'
-        f"{f'<ul>{examples}</ul>' if examples else ''}</section>"
-    )
-
-
-def _text(value: str) -> str:
-    return html.escape(printable(value))

@@ -8,12 +8,14 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from ingestion.manifest import Finding, Manifest
 from validation.rules import Rule, Suites, Table
+from validation.tally import EXAMPLES, Count, Tally
 
-_EXAMPLES = 5
+_SHORT_TABLE = 1000  # rows
 _SEVERITY = {"hold": "critical", "warn": "warning"}  # in the words of Great Expectations
 
 
@@ -38,10 +40,22 @@ class Session:
         of the survey.
         """
         table = self.suites.tables[name]
+        results = self._run(name, frame, table.identity, [self._expectation(rule) for rule in table.expectations])
+        failed = [(rule, results[rule.code]) for rule in table.expectations if rule.code in results]
+        return [_finding(rule, table, result, frame) for rule, result in failed]
+
+    def check_counts(self, name: str, tally: Tally) -> list[Finding]:
+        """The same findings on a table that was counted line by line, of which only the counts are expected to be 0."""
+        table, frame = self.suites.tables[name], tally.frame()
+        results = self._run(name, frame, table.identity[:1], [self._none_of(rule) for rule in table.expectations])
+        return [_counted(rule, tally.counts[rule.code]) for rule in table.expectations if rule.code in results]
+
+    def _run(
+        self, name: str, frame: pd.DataFrame, identity: Sequence[str], expectations: Sequence[Any]
+    ) -> dict[str, Mapping[str, Any]]:
+        """What Great Expectations says of those expectations that failed, by code."""
         context, gx = self._context, self._gx
-        suite = context.suites.add(
-            gx.ExpectationSuite(name=name, expectations=[self._expectation(rule) for rule in table.expectations])
-        )
+        suite = context.suites.add(gx.ExpectationSuite(name=name, expectations=list(expectations)))
         batch = self._source.add_dataframe_asset(name).add_batch_definition_whole_dataframe("all rows")
         definition = context.validation_definitions.add(gx.ValidationDefinition(name=name, data=batch, suite=suite))
         checkpoint = gx.Checkpoint(
@@ -49,13 +63,17 @@ class Session:
             validation_definitions=[definition],
             result_format={
                 "result_format": "SUMMARY",
-                "partial_unexpected_count": _EXAMPLES,
-                "unexpected_index_column_names": table.identity or None,
+                "partial_unexpected_count": EXAMPLES,
+                "unexpected_index_column_names": list(identity) or None,
             },
         )
         outcome = context.checkpoints.add(checkpoint).run(batch_parameters={"dataframe": frame}, run_id=self._run_id)
         (results,) = outcome.run_results.values()
-        return _findings(table, results.results)
+        failed = {r.expectation_config.meta["code"]: r for r in results.results if not r.success}
+        for code, result in failed.items():
+            if not result.result:
+                raise RuntimeError(f"expectation {code} could not be evaluated: {result.exception_info}")
+        return {code: result.result for code, result in failed.items()}
 
     def write_pages(self, folder: Path) -> None:
         """Write all results so far as Data Docs into ``folder``."""
@@ -68,11 +86,17 @@ class Session:
     def _expectation(self, rule: Rule) -> Any:
         import great_expectations.expectations as gxe
 
-        expectation = getattr(gxe, rule.expectation)
-        described = f"{rule.code}: {rule.expected}"
-        return expectation(
-            **rule.arguments, meta={"code": rule.code}, severity=_SEVERITY[rule.severity], description=described
-        )
+        return getattr(gxe, rule.expectation)(**rule.arguments, **_described(rule))
+
+    def _none_of(self, rule: Rule) -> Any:
+        import great_expectations.expectations as gxe
+
+        return gxe.ExpectColumnValuesToBeBetween(column=rule.code, min_value=0, max_value=0, **_described(rule))
+
+
+def _described(rule: Rule) -> dict[str, Any]:
+    text = f"{rule.code}: {rule.expected}"
+    return {"meta": {"code": rule.code}, "severity": _SEVERITY[rule.severity], "description": text}
 
 
 def run_name(manifest: Manifest) -> str:
@@ -80,35 +104,44 @@ def run_name(manifest: Manifest) -> str:
     return f"{manifest.survey}-{manifest.digest[:12]}"
 
 
-def _findings(table: Table, results: Sequence[Any]) -> list[Finding]:
-    by_code = {result.expectation_config.meta["code"]: result for result in results}
-    found = []
-    for rule in table.expectations:
-        result = by_code[rule.code]
-        if result.success:
-            continue
-        if not result.result:
-            raise RuntimeError(f"expectation {rule.code} could not be evaluated: {result.exception_info}")
-        found.append(_finding(rule, table, result.result))
-    return found
+def _finding(rule: Rule, table: Table, result: Mapping[str, Any], frame: pd.DataFrame) -> Finding:
+    rows = [{name: row[name] for name in table.identity} for row in result.get("partial_unexpected_index_list") or []]
+    return _said(
+        rule,
+        failing=result["unexpected_count"],
+        total=result["element_count"] - result["missing_count"],
+        value=result["partial_unexpected_list"][0],
+        rows=rows[:EXAMPLES] if table.identity else [],
+        columns=_first_row(frame, rows),
+    )
 
 
-def _finding(rule: Rule, table: Table, result: Mapping[str, Any]) -> Finding:
-    values = result["partial_unexpected_list"]
-    facts = {
-        "count": f"{result['unexpected_count']:,}",
-        "total": f"{result['element_count'] - result['missing_count']:,}",
-        "value": _text(values[0]),
-    }
-    rows = result.get("partial_unexpected_index_list") or []
+def _counted(rule: Rule, count: Count) -> Finding:
+    rows = [identity for _, _, identity in count.first]
+    return _said(rule, failing=count.failing, total=count.total, value=count.first[0][1], rows=rows, columns={})
+
+
+def _said(
+    rule: Rule, *, failing: int, total: int, value: Any, rows: list[dict[str, Any]], columns: Mapping[str, Any]
+) -> Finding:
+    facts = {"count": f"{failing:,}", "total": f"{total:,}", "value": _text(value)}
     return Finding(
         code=rule.code,
         severity=rule.severity,
-        found=rule.found.format_map(facts),
+        found=rule.found.format_map({name: _text(column) for name, column in columns.items()} | facts),
         expected=rule.expected,
         release=rule.release,
-        examples=[", ".join(f"{column} {_text(row[column])}" for column in table.identity) for row in rows[:_EXAMPLES]],
+        examples=[", ".join(f"{column} {_text(named)}" for column, named in row.items()) for row in rows],
     )
+
+
+def _first_row(frame: pd.DataFrame, rows: list[dict[str, Any]]) -> dict[str, Any]:
+    """Columns of the first failing row, in tables short enough to look it up."""
+    if len(frame) > _SHORT_TABLE:
+        return {}
+    if rows and rows[0]:
+        frame = frame[np.logical_and.reduce([frame[name] == value for name, value in rows[0].items()])]
+    return {str(name): value for name, value in frame.iloc[0].items()}
 
 
 def _text(value: Any) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import datetime
+
 from pydantic import ValidationError
 
 from ingestion.lake import Lake
@@ -16,10 +18,14 @@ def load_verdict(lake: Lake, survey: str, digest: str) -> Verdict | None:
         return None
 
 
-def record_verdict(lake: Lake, verdict: Verdict) -> Verdict:
-    """Write ``verdict``, unless the lake holds the same one from an earlier time; the one that is there now."""
+def record_verdict(lake: Lake, verdict: Verdict, asked: datetime | None = None) -> Verdict:
+    """Write ``verdict``, unless the lake holds the same one from an earlier time; the one that is there now.
+
+    A verdict from before somebody ``asked`` for a new one is written again, so that the request counts as answered.
+    """
     earlier = load_verdict(lake, verdict.survey, verdict.digest)
-    if earlier is not None and earlier.model_copy(update={"created": verdict.created}) == verdict:
+    answered = earlier is not None and (asked is None or earlier.created >= asked)
+    if answered and earlier is not None and earlier.model_copy(update={"created": verdict.created}) == verdict:
         return earlier
     lake.write(verdict_key(verdict.survey, verdict.digest), verdict.to_bytes())
     return verdict

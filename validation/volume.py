@@ -1,4 +1,4 @@
-"""A published volume as validation reads it: through its manifest, chunk column by chunk column."""
+"""A published volume as validation reads it: through its manifest, block by block."""
 
 from __future__ import annotations
 
@@ -14,14 +14,26 @@ import zarr
 from ingestion.lake import Lake
 from ingestion.manifest import Manifest
 
+_READ_BYTES = 160 << 20  # of samples read at once
+_BLOCK_SAMPLES = 2 << 20  # handed on at once
+
 
 @dataclass(frozen=True)
 class Block:
-    """All samples of one column of chunks."""
+    """All samples of some neighbouring traces."""
 
     inlines: slice
     crosslines: slice
     amplitude_IXZ: npt.NDArray[np.float32]
+
+
+@dataclass(frozen=True)
+class Patch:
+    """A part of some two-dimensional arrays."""
+
+    inlines: slice
+    crosslines: slice
+    arrays: dict[str, npt.NDArray[Any]]
 
 
 class PublishedVolume:
@@ -33,8 +45,13 @@ class PublishedVolume:
         self.prefix = f"{manifest.folder}/{manifest.volume.path}"
 
     def array(self, name: str) -> npt.NDArray[Any]:
-        """A whole two-dimensional array: ``trace_mask``, ``headers``, ``cdp_x`` or ``cdp_y``."""
+        """A whole two-dimensional array of small values, e.g. ``trace_mask``."""
         return np.asarray(self._array(name)[...])
+
+    def thinned(self, name: str, most: int) -> npt.NDArray[Any]:
+        """Every n-th value of a two-dimensional array along both axes, at most ``most`` along each."""
+        steps = tuple(slice(None, None, -(-size // most)) for size in self.manifest.shape[:2])
+        return np.asarray(self._array(name)[steps])
 
     @cached_property
     def live(self) -> npt.NDArray[np.bool_]:
@@ -46,13 +63,31 @@ class PublishedVolume:
         return np.asarray(self._array(self.manifest.volume.variable)[inlines, crosslines, samples], dtype=np.float32)
 
     def blocks(self) -> Iterator[Block]:
-        """The whole volume, one column of chunks at a time, so that memory is bounded."""
+        """The whole volume in small blocks. A column of chunks is read at once, or a part of it where traces are long,
+        so that memory is bounded."""
         step_i, step_x, _ = self.manifest.volume.chunk_shape
+        samples = self.manifest.sample.count
+        step_i = min(step_i, max(1, _READ_BYTES // (4 * step_x * samples)))
+        lines = max(1, _BLOCK_SAMPLES // (step_x * samples))
+        for inlines, crosslines in self._columns(step_i, step_x):
+            amplitude_IXZ = self.amplitude(inlines, crosslines, slice(None))
+            for i in range(0, len(amplitude_IXZ), lines):
+                part = amplitude_IXZ[i : i + lines]
+                first = inlines.start + i
+                yield Block(slice(first, first + len(part)), crosslines, part)
+
+    def patches(self, *names: str) -> Iterator[Patch]:
+        """The two-dimensional arrays ``names``, one chunk of the first of them at a time."""
+        arrays = {name: self._array(name) for name in names}
+        step_i, step_x = next(iter(arrays.values())).chunks
+        for box in self._columns(step_i, step_x):
+            yield Patch(*box, {name: np.asarray(array[box]) for name, array in arrays.items()})
+
+    def _columns(self, step_i: int, step_x: int) -> Iterator[tuple[slice, slice]]:
         count_i, count_x, _ = self.manifest.shape
         for i in range(0, count_i, step_i):
             for x in range(0, count_x, step_x):
-                inlines, crosslines = slice(i, min(i + step_i, count_i)), slice(x, min(x + step_x, count_x))
-                yield Block(inlines, crosslines, self.amplitude(inlines, crosslines, slice(None)))
+                yield slice(i, min(i + step_i, count_i)), slice(x, min(x + step_x, count_x))
 
     def _array(self, name: str) -> zarr.Array[Any]:
         return zarr.open_array(self.lake.zarr_store(self.prefix, read_only=True), path=name, mode="r", zarr_format=3)

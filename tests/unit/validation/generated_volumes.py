@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import zarr
+from scipy import ndimage, signal
 
 from ingestion.ingest import ingest
 from ingestion.lake import Lake
@@ -28,6 +29,40 @@ def clean_survey() -> SyntheticSurvey:
 
 def changed(**fields: Any) -> SyntheticSurvey:
     return dataclasses.replace(clean_survey(), **fields)
+
+
+def long_survey() -> SyntheticSurvey:
+    """A survey without fault whose traces are long enough to judge their gain."""
+    return make_survey(BASINS["deltaic"], 1, (12, 14, 480))
+
+
+def gained(gain_Z: np.ndarray) -> SyntheticSurvey:
+    """The long survey, each sample times its own factor."""
+    survey = long_survey()
+    return dataclasses.replace(survey, amplitude_IXZ=(survey.amplitude_IXZ * gain_Z).astype(np.float32))
+
+
+def with_agc(gate: int) -> SyntheticSurvey:
+    """The long survey after automatic gain control over ``gate`` samples."""
+    survey = long_survey()
+    energy = ndimage.uniform_filter1d(np.square(survey.amplitude_IXZ.astype(np.float64)), gate, mode="nearest")
+    even = survey.amplitude_IXZ / np.sqrt(np.maximum(energy, 1e-12))
+    return dataclasses.replace(survey, amplitude_IXZ=np.where(survey.live_IX[:, :, None], even, 0).astype(np.float32))
+
+
+def under_water(phase: float) -> SyntheticSurvey:
+    """The long survey below a quiet water column, whose bottom reflects a wavelet of ``phase`` (degrees)."""
+    survey = long_survey()
+    samples = np.arange(survey.amplitude_IXZ.shape[2])
+    bottom_IX = np.add.outer(np.arange(12) * 1.3, np.arange(14) * 0.7) + 120
+    time_IXZ = (samples - bottom_IX[:, :, None]) * survey.sample_interval_ms / 1000
+    squared = np.square(np.pi * 28 * time_IXZ)
+    turned = signal.hilbert((1 - 2 * squared) * np.exp(-squared), axis=2) * np.exp(1j * np.radians(phase))
+    rms = float(survey.amplitude_IXZ[survey.live_IX].std())
+    amplitude = np.where(samples > bottom_IX[:, :, None] + 16, survey.amplitude_IXZ, 0) + 8 * rms * turned.real
+    noise = np.random.default_rng(3).normal(0, 0.02 * rms, amplitude.shape)
+    amplitude = np.where(survey.live_IX[:, :, None], amplitude + noise, 0).astype(np.float32)
+    return dataclasses.replace(survey, amplitude_IXZ=amplitude)
 
 
 def publish(

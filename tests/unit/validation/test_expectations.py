@@ -4,18 +4,35 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any, Literal
 
 import numpy as np
 import pytest
-from generated_volumes import SHAPE, Tampered, changed, clean_survey, publish
+import yaml
+from facts_like import facts_like
+from generated_volumes import (
+    SHAPE,
+    Tampered,
+    changed,
+    clean_survey,
+    gained,
+    publish,
+    under_water,
+    with_agc,
+)
 
+from ingestion.ingest import ingest
 from ingestion.lake import Lake
 from ingestion.manifest import Finding, Manifest
 from ingestion.spec import SurveySpec
-from ingestion.synthetic import BASINS, Basin, SyntheticSurvey, make_survey
+from ingestion.synthetic import BASINS, Basin, SyntheticSurvey, make_survey, write_segy
 from validation.checks import examine
+from validation.drift import drift
 from validation.expectations import Session
-from validation.rules import load
+from validation.headers import header_parts, headers
+from validation.rules import Suites, load
+from validation.tally import Tally
+from validation.volume import PublishedVolume
 
 CODES = {rule.code: rule for table in load().tables.values() for rule in table.expectations}
 TRACE_BYTES = 240 + 4 * SHAPE[2]
@@ -48,7 +65,7 @@ def bin_size_implausible() -> SyntheticSurvey:
 
 
 def bins_elongated() -> SyntheticSurvey:
-    return _laid_out((0, 250), (12.5, 0))
+    return _laid_out((0, 150), (12.5, 0))
 
 
 def grid_not_orthogonal() -> SyntheticSurvey:
@@ -118,6 +135,30 @@ def no_lateral_continuity() -> SyntheticSurvey:
     return changed(amplitude_IXZ=amplitude)
 
 
+def gain_flat() -> SyntheticSurvey:
+    return with_agc(63)
+
+
+def gain_decays() -> SyntheticSurvey:
+    return gained(np.exp(-np.arange(480) / 80))
+
+
+def gain_step() -> SyntheticSurvey:
+    return gained(np.where(abs(np.arange(480) - 240) < 80, 15, 1))
+
+
+def policy_interval_time() -> SyntheticSurvey:
+    return changed(sample_interval_ms=10)
+
+
+def policy_bin_short() -> SyntheticSurvey:
+    return _laid_out((0, 1.5), (1.5, 0))
+
+
+def policy_bin_long() -> SyntheticSurvey:
+    return _laid_out((0, 250), (250, 0))
+
+
 INGESTED: dict[str, Callable[[], SyntheticSurvey]] = {
     function.__name__.replace("_", "-"): function
     for function in (
@@ -135,8 +176,15 @@ INGESTED: dict[str, Callable[[], SyntheticSurvey]] = {
         traces_repeated,
         band_implausible,
         no_lateral_continuity,
+        gain_flat,
+        gain_decays,
+        gain_step,
+        policy_interval_time,
+        policy_bin_short,
+        policy_bin_long,
     )
 }
+ALSO = {"bin-size-implausible": ["policy-bin-short"]}  # what cannot be without another thing
 
 
 @pytest.mark.parametrize("code", INGESTED)
@@ -150,6 +198,72 @@ def test_only_the_crs_catches_eastings_beyond_its_zone(tmp_path: Path) -> None:
     far = changed(x_IX=survey.x_IX + 3_000_000)
     lake, manifest = publish(tmp_path, far, SurveySpec(crs="EPSG:32631"))
     _expect_only("coordinates-outside-crs", lake, manifest)
+
+
+@pytest.mark.parametrize(("phase", "polarity"), [(180, "normal"), (0, "reverse"), (160, "normal")])
+def test_a_polarity_other_than_declared_is_said(phase: float, polarity: Literal["normal"], tmp_path: Path) -> None:
+    lake, manifest = publish(tmp_path, under_water(phase), SurveySpec(polarity=polarity))
+    finding = _expect_only("polarity-differs", lake, manifest)
+    assert f"declared {polarity}" in finding.found
+
+
+@pytest.mark.parametrize("polarity", ["normal", "unknown"])
+def test_a_rotated_wavelet_is_said(polarity: Literal["normal"], tmp_path: Path) -> None:
+    lake, manifest = publish(tmp_path, under_water(90), SurveySpec(polarity=polarity))
+    _expect_only("phase-rotated", lake, manifest)
+
+
+@pytest.mark.parametrize(("phase", "polarity"), [(0, "normal"), (180, "reverse"), (180, "unknown"), (25, "normal")])
+def test_a_wavelet_as_declared_is_silent(phase: float, polarity: Literal["normal"], tmp_path: Path) -> None:
+    lake, manifest = publish(tmp_path, under_water(phase), SurveySpec(polarity=polarity))
+    assert examine(lake, manifest, Session(load(), manifest))[0] == []
+
+
+def test_only_the_policy_catches_long_intervals_in_depth(tmp_path: Path) -> None:
+    lake, manifest = publish(tmp_path, clean_survey(), SurveySpec(domain="depth", sample_interval=30))
+    _expect_only("policy-interval-depth", lake, manifest)
+
+
+def test_a_policy_of_one_domain_holds_back_the_other(tmp_path: Path) -> None:
+    lake, manifest = publish(tmp_path, clean_survey(), SurveySpec(domain="depth", sample_interval=5))
+    assert examine(lake, manifest, Session(load(), manifest))[0] == []
+    suites = yaml.safe_load(load().model_dump_json())
+    suites["tables"]["policy"]["expectations"][0]["arguments"]["value_set"] = ["time"]
+    [finding], _ = examine(lake, manifest, Session(Suites.model_validate(suites), manifest))
+    assert (finding.code, finding.severity, finding.found) == ("policy-domain", "hold", "samples are in depth")
+
+
+def test_a_survey_of_the_same_ground_is_named(tmp_path: Path) -> None:
+    lake, first = publish(tmp_path, clean_survey())
+    again = tmp_path / "reprocessed.sgy"
+    write_segy(changed(amplitude_IXZ=clean_survey().amplitude_IXZ * 2), again)
+    manifest = ingest(str(again), lake).manifest
+    assert manifest is not None
+    finding = _expect_only("overlaps-known-survey", lake, manifest)
+    assert f"{first.survey} covers 100% of this one" in finding.found
+
+
+@pytest.mark.parametrize(
+    ("code", "change"),
+    {
+        "drift-amplitudes": {"quantiles": {"5": -3.0, "25": -2.0, "50": 0.0, "75": 2.0, "95": 3.0}},
+        "drift-tails": {"kurtosis": 30.0},
+        "drift-spectrum": {"spectrum": [0.0] * 20 + [1.0] + [0.0] * 3, "centre": 102.5},
+        "drift-bin-size": {"bins": (90.0, 80.0)},
+        "drift-interval": {"interval": 0.5},
+        "drift-extent": {"extent": 9000.0},
+    }.items(),
+)
+def test_only_this_expectation_catches_the_drift(
+    code: str, change: dict[str, Any], clean: tuple[Path, Manifest]
+) -> None:
+    frozen = [facts_like(f"known-{n}", interval=4.0 + n / 10) for n in range(load().limits.surveys_to_compare)]
+    odd = facts_like("odd", **change)
+    session = Session(load(), clean[1])
+    [finding] = session.check("drift", drift(odd, frozen, len(frozen)))
+    assert (finding.code, finding.severity) == (code, "warn")
+    assert "known-" in finding.found
+    assert "{" not in finding.found
 
 
 def test_only_the_trace_id_catches_other_kinds_of_traces(tmp_path: Path) -> None:
@@ -283,22 +397,59 @@ def test_every_hold_says_what_would_release_it() -> None:
 
 
 def test_every_expectation_has_its_survey() -> None:
-    assert {*INGESTED, *DAMAGED, "coordinates-outside-crs", "trace-id-unusual"} == set(CODES)
+    elsewhere = {"coordinates-outside-crs", "trace-id-unusual", "phase-rotated", "polarity-differs"}
+    elsewhere |= {"policy-domain", "policy-interval-depth", "overlaps-known-survey"}
+    drifts = {rule.code for rule in load().tables["drift"].expectations}
+    assert {*INGESTED, *DAMAGED, *elsewhere, *drifts} == set(CODES)
 
 
 def _expect_only(code: str, lake: Lake, manifest: Manifest) -> Finding:
-    findings = examine(lake, manifest, Session(load(), manifest))
-    assert [finding.code for finding in findings] == [code]
+    findings, _ = examine(lake, manifest, Session(load(), manifest))
+    assert [finding.code for finding in findings] == [code, *ALSO.get(code, [])]
     assert findings[0].severity == CODES[code].severity
     assert findings[0].found
     assert "{" not in findings[0].found
     return findings[0]
 
 
+def test_counted_by_line_the_findings_are_the_same(clean: tuple[Path, Manifest], tmp_path: Path) -> None:
+    def spoilt(headers: np.ndarray) -> None:
+        headers["inline"][3:, 5:] += 1
+        headers["crossline"][7, 9:12] = -3
+        headers["cdp_x"][9:, 11] += 800
+        headers["trace_id_code"][20:24] = 2
+        headers["trace_id_code"][24:] = 9
+        headers["samples_per_trace"][5, 8:30:2] = 47
+        headers["sample_interval"][:, 20] = 2000
+        headers["delay_recording_time"][12, 9:30] = 8
+
+    volume = Tampered.copy(*clean, tmp_path / "lake")
+    volume.edit("headers", spoilt)
+    published = PublishedVolume(volume.lake(), volume.manifest)
+    session, tally = Session(load(), volume.manifest), Tally(load().tables["headers"])
+    for part in header_parts(published):
+        tally.add(part)
+    by_line = session.check_counts("headers", tally)
+    assert by_line == Session(load(), volume.manifest).check("headers", headers(published))
+    assert {finding.code for finding in by_line} == {rule.code for rule in load().tables["headers"].expectations}
+    assert by_line[0].examples[0] == "inline 205, crossline 807"
+
+
+def test_a_large_survey_is_counted_by_line(
+    clean: tuple[Path, Manifest], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    volume = Tampered.copy(*clean, tmp_path / "lake")
+    _live_header(volume, "inline", 7)
+    few = load().limits.model_copy(update={"rows_at_most": 100})
+    monkeypatch.setattr("validation.checks.headers", None)  # rows are not made
+    [finding], _ = examine(volume.lake(), volume.manifest, Session(load().model_copy(update={"limits": few}), clean[1]))
+    assert finding.code == "header-inline-differs"
+
+
 @pytest.mark.parametrize("basin", BASINS.values(), ids=lambda basin: basin.name)
 def test_a_survey_without_fault_passes(basin: Basin, tmp_path: Path) -> None:
-    lake, manifest = publish(tmp_path, make_survey(basin, 11, (48, 64, 64)))
-    assert examine(lake, manifest, Session(load(), manifest)) == []
+    lake, manifest = publish(tmp_path, make_survey(basin, 11, (24, 28, 512)))
+    assert examine(lake, manifest, Session(load(), manifest))[0] == []
 
 
 def test_line_numbers_are_read_where_the_spec_says(tmp_path: Path) -> None:
@@ -309,4 +460,4 @@ def test_line_numbers_are_read_where_the_spec_says(tmp_path: Path) -> None:
             content[start + 8 : start + 12], content[start + 20 : start + 24] = lines[:4], lines[4:]
 
     lake, manifest = publish(tmp_path, clean_survey(), SurveySpec(inline_byte=9, crossline_byte=21), moved)
-    assert examine(lake, manifest, Session(load(), manifest)) == []
+    assert examine(lake, manifest, Session(load(), manifest))[0] == []
