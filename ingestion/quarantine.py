@@ -89,7 +89,10 @@ def _ways(lake: Lake, survey: str, held: Sequence[str], acceptable: Sequence[str
         )
     ]
     if held_by == "ingestion":
-        return ways
+        again = (
+            "Once a mended file, or the mended spec beside it, lies under `incoming/`, the weekly run takes it in too."
+        )
+        return [ways[0].model_copy(update={"when": f"{again} {ways[0].when}"})]
     if set(held) <= set(acceptable):
         accepted = " ".join(f"--accept {code}" for code in held)
         ways.append(

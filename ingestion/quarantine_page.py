@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import base64
 import html
+import re
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
@@ -26,7 +27,7 @@ h1{font-size:1.7rem;margin:0}h2{font-size:1.2rem;margin:2rem 0 .6rem}h3{font-siz
 .do h2{margin:.2rem 0 .4rem}
 .do li{margin:.3rem 0}.do p{margin:.7rem 0 .2rem}
 pre{background:#1b2733;color:#f4f7fa;padding:.6rem .9rem;border-radius:.3rem;white-space:pre-wrap;
-overflow-wrap:anywhere;margin:.2rem 0;font-size:.85rem}
+overflow-wrap:anywhere;margin:.2rem 0;font-size:.85rem}pre span{display:inline-block}
 code{background:#eef1f4;padding:0 .3em;border-radius:.2em;font-size:.9em}
 section{border:1px solid var(--line);border-left:5px solid var(--stop);border-radius:.3rem;
 padding:.6rem 1rem;margin:.7rem 0}
@@ -65,8 +66,8 @@ def page(report: QuarantineReport, pictures: Mapping[str, bytes]) -> str:
 def _head(report: QuarantineReport) -> list[str]:
     files = ", ".join(report.sources) or "none named"
     stage = {
-        "ingestion": "before it was converted: nothing is published",
-        "validation": "after it was converted: the volume is on the lake, and no data set takes it",
+        "ingestion": "Before it was converted: nothing of it is published",
+        "validation": "After it was converted: the volume is on the lake, but no data set takes it",
     }[report.held_by]
     return [
         f'<p><span class="stop">HELD BACK</span></p><h1>{_text(report.original_name)}</h1>',
@@ -77,8 +78,13 @@ def _head(report: QuarantineReport) -> list[str]:
 
 def _to_do(report: QuarantineReport, held: Sequence[Finding]) -> list[str]:
     steps = "".join(f"<li>{_marked(finding.release)}</li>" for finding in held if finding.release)
-    ways = "".join(f"<p>{_marked(way.when)}</p><pre>{_text(way.command)}</pre>" for way in report.ways)
+    ways = "".join(f"<p>{_marked(way.when)}</p><pre>{_unbroken(way.command)}</pre>" for way in report.ways)
     return ['<div class="do"><h2>What to do</h2>', f"<ol>{steps}</ol>" if steps else "", ways, "</div>"]
+
+
+def _unbroken(command: str) -> str:
+    """A command whose lines break between its options only; copied, it is the same."""
+    return " ".join(f"<span>{part}</span>" for part in re.split(" (?=--)", _text(command)))
 
 
 def _section(finding: Finding) -> str:

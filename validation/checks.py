@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
-from ingestion import catalog
+from ingestion.catalog import load_manifest
 from ingestion.lake import Lake
 from ingestion.manifest import Finding, Manifest, Verdict, quarantine_folder
 from ingestion.quarantine import load_report, quarantine
@@ -15,7 +15,7 @@ from validation.drift import drift, frozen_facts
 from validation.expectations import Session
 from validation.facts import Facts, facts_key, facts_of
 from validation.headers import header_parts, headers
-from validation.overlap import overlap
+from validation.overlap import neighbours, overlap
 from validation.pictures import survey_pictures
 from validation.releases import acceptable, after_acceptance, load_request
 from validation.rules import Limits, load
@@ -32,7 +32,7 @@ def validate(lake: Lake, survey: str, digest: str) -> Verdict:
     ``datadocs/``. Killed and run again, it writes the same; when nothing has changed, and nobody asked again, the
     earlier verdict stays as it is. Raises ``FileNotFoundError`` when the digest is not published.
     """
-    manifest = catalog.load_manifest(lake, survey, digest)
+    manifest = load_manifest(lake, survey, digest)
     request = load_request(lake, survey, digest)
     session = Session(load(), manifest)
     findings, facts = examine(lake, manifest, session)
@@ -76,7 +76,7 @@ def examine(lake: Lake, manifest: Manifest, session: Session) -> tuple[list[Find
         *session.check("plausibility", tables.plausibility(manifest, facts)),
         *session.check("drift", drift(facts, frozen, limits.surveys_to_compare)),
         *session.check("policy", tables.policy(facts)),
-        *session.check("overlap", overlap(manifest, catalog.surveys(lake))),
+        *session.check("overlap", overlap(manifest, neighbours(lake, manifest))),
     ]
     return findings, facts
 

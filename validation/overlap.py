@@ -2,40 +2,64 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
+from ingestion.catalog import digests
+from ingestion.lake import Lake
 from ingestion.manifest import Manifest
 from validation.facts import has_coordinates
 
 _CELLS = 200  # along each side of the box around the survey
 
 
-def overlap(manifest: Manifest, known: Iterable[Manifest]) -> pd.DataFrame:
-    """One row a known survey of the same CRS that shares ground with this one: the share of this one's area.
+@dataclass(frozen=True)
+class Outline:
+    """Where one survey lies: all that is kept of each of thousands."""
 
-    Areas are counted on a raster of 200 by 200 cells over the survey's outline. Surveys whose CRS is unknown share one
-    coordinate space, as they do in the splits; a survey without coordinates lies nowhere.
+    survey: str
+    crs: str | None
+    corners: Sequence[tuple[float, float]]
+
+    @classmethod
+    def of(cls, manifest: Manifest) -> Outline | None:
+        """None of a survey without coordinates, which lies nowhere."""
+        grid = manifest.geometry
+        return cls(manifest.survey, grid.crs, grid.polygon) if has_coordinates(manifest) else None
+
+
+def neighbours(lake: Lake, manifest: Manifest) -> list[Outline]:
+    """Outlines of all other published surveys in the same CRS.
+
+    Those whose CRS is unknown share one coordinate space, as they do in the splits.
     """
-    shares: dict[str, float] = {}
-    if has_coordinates(manifest):
-        cells_N2 = _cells_within(np.array(manifest.geometry.polygon))
-        for other in known:
-            if _comparable(manifest, other):
-                share = float(_inside(np.array(other.geometry.polygon), cells_N2).mean()) if len(cells_N2) else 0.0
-                if share > 0:
-                    shares[other.survey] = share
-    largest = sorted(shares.items(), key=lambda item: (-item[1], item[0]))
-    rows = [{"survey": survey, "share": share, "per_cent": f"{share:.0%}"} for survey, share in largest]
+    newest = (digests(lake, survey)[-1:] for survey in lake.folders("surveys") if survey != manifest.survey)
+    outlines = (Outline.of(other) for versions in newest for other in versions)
+    return [outline for outline in outlines if outline and outline.crs == manifest.geometry.crs]
+
+
+def overlap(manifest: Manifest, known: Iterable[Outline]) -> pd.DataFrame:
+    """One row for each of the ``known`` surveys that shares ground with this one: the share of this one's area.
+
+    Areas are counted on a raster of 200 by 200 cells over the survey's outline.
+    """
+    own = Outline.of(manifest)
+    cells_N2 = _cells_within(np.array(own.corners)) if own else np.empty((0, 2))
+    shares = {other.survey: _share(cells_N2, np.array(other.corners)) for other in known if len(cells_N2)}
+    largest = sorted(((share, survey) for survey, share in shares.items() if share > 0), reverse=True)
+    rows = [{"survey": survey, "share": share, "per_cent": f"{share:.0%}"} for share, survey in largest]
     return pd.DataFrame(rows or [{"survey": None, "share": None, "per_cent": None}])
 
 
-def _comparable(manifest: Manifest, other: Manifest) -> bool:
-    same_space = other.geometry.crs == manifest.geometry.crs
-    return other.survey != manifest.survey and same_space and has_coordinates(other)
+def _share(cells_N2: npt.NDArray[np.float64], polygon_V2: npt.NDArray[np.float64]) -> float:
+    low, high = polygon_V2.min(axis=0), polygon_V2.max(axis=0)
+    if (high < cells_N2.min(axis=0)).any() or (low > cells_N2.max(axis=0)).any():
+        return 0.0
+    return float(_inside(polygon_V2, cells_N2).mean())
 
 
 def _cells_within(polygon_V2: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:

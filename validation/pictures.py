@@ -1,4 +1,4 @@
-"""Pictures of a published survey for people: three sections, the amplitude histogram, and a map of the live traces."""
+"""Pictures of a published survey for people: three sections, histogram, spectrum, live traces or fold, location."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ import numpy.typing as npt
 
 from ingestion.lake import Lake
 from ingestion.manifest import Axis, Manifest
+from validation.maps import live_map, location_map
+from validation.overlap import neighbours
 from validation.volume import PublishedVolume
 
 if TYPE_CHECKING:
@@ -19,11 +21,12 @@ if TYPE_CHECKING:
 _SIZE = (7.0, 4.6)  # inches
 _DPI = 100
 _POINTS = 800  # most pixels along an axis of a picture
+_SPECTRUM_TRACES = 500
 _COLOURS = "seismic"
 
 
 def survey_pictures(lake: Lake, manifest: Manifest) -> dict[str, bytes]:
-    """PNG bytes by caption: middle inline, crossline and sample slice on one colour scale, histogram, live map.
+    """PNG bytes by caption: middle inline, crossline and slice on one colour scale, histogram, spectrum, two maps.
 
     The scale is symmetric at the 99 % percentile of absolute amplitude; dead and missing traces are grey.
     """
@@ -31,9 +34,10 @@ def survey_pictures(lake: Lake, manifest: Manifest) -> dict[str, bytes]:
     inline, crossline, sample = _middle(volume)
     vertical = "time (ms)" if manifest.domain == "time" else f"depth ({manifest.sample.unit})"
     limit = max(abs(manifest.statistics.percentiles[p]) for p in ("1", "99")) or manifest.statistics.maximum or 1.0
-    section_XZ = _thinned(volume.amplitude(inline, slice(None), slice(None)))
+    line_XZ = volume.amplitude(inline, slice(None), slice(None))
+    section_XZ = _thinned(line_XZ)
     section_IZ = _thinned(volume.amplitude(slice(None), crossline, slice(None)))
-    slice_IX = _thinned(volume.amplitude(slice(None), slice(None), sample))
+    slice_IX = volume.amplitude(_every(manifest.shape[0]), _every(manifest.shape[1]), sample)
 
     def section(values: npt.NDArray[np.float32], across: Axis, name: str) -> Callable[[Axes], None]:
         return lambda axes: _image(axes, values.T, across, manifest.sample, (name, vertical), limit)
@@ -47,21 +51,30 @@ def survey_pictures(lake: Lake, manifest: Manifest) -> dict[str, bytes]:
             )
         ),
         "Amplitude histogram": _png(lambda axes: _histogram(axes, manifest, limit)),
-        "Live traces": _png(lambda axes: _live_map(axes, volume)),
+        f"Spectrum of inline {_at(manifest.inline, inline)}": _png(
+            lambda axes: _spectrum(axes, manifest, line_XZ[volume.live[inline]])
+        ),
+        "Live traces": _png(lambda axes: live_map(axes, volume)),
+        "Location": _png(lambda axes: location_map(axes, manifest, neighbours(lake, manifest))),
     }
 
 
 def _middle(volume: PublishedVolume) -> tuple[int, int, int]:
     """The live inline and crossline nearest the middle of the live traces, and the middle sample."""
-    i, x = np.nonzero(volume.live)
+    thin = tuple(_every(size) for size in volume.live.shape)
+    i, x = np.nonzero(volume.live[thin]) if volume.live[thin].any() else np.nonzero(volume.live)
+    steps = [slices.step for slices in thin] if volume.live[thin].any() else [1, 1]
     nearest = np.argmin((i - np.median(i)) ** 2 + (x - np.median(x)) ** 2)
-    return int(i[nearest]), int(x[nearest]), volume.manifest.sample.count // 2
+    return int(i[nearest]) * steps[0], int(x[nearest]) * steps[1], volume.manifest.sample.count // 2
+
+
+def _every(size: int) -> slice:
+    """What a picture shows of an axis."""
+    return slice(None, None, max(1, size // _POINTS))
 
 
 def _thinned(values: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
-    """``values`` thinned to what a picture shows."""
-    steps = tuple(slice(None, None, max(1, size // _POINTS)) for size in values.shape)
-    return values[steps]
+    return values[tuple(_every(size) for size in values.shape)]
 
 
 def _at(axis: Axis, index: int) -> str:
@@ -113,21 +126,21 @@ def _histogram(axes: Axes, manifest: Manifest, limit: float) -> None:
     axes.set_ylabel("samples")
 
 
-def _live_map(axes: Axes, volume: PublishedVolume) -> None:
-    i, x = np.nonzero(volume.live)
-    easting, northing = (volume.array(name)[i, x] for name in ("cdp_x", "cdp_y"))
-    outline = np.asarray(volume.manifest.geometry.polygon)
-    outline = np.concatenate([outline, outline[:1]])
-    thin = slice(None, None, max(1, len(i) // 40_000))
-    axes.scatter(easting[thin], northing[thin], s=3, c="0.4", linewidths=0, label="live traces")
-    axes.plot(outline[:, 0], outline[:, 1], color="tab:red", linewidth=1, label="outline")
-    axes.plot(*volume.manifest.geometry.origin, "k+", markersize=9, label="first bin")
-    axes.set_aspect("equal", adjustable="datalim")
-    axes.ticklabel_format(useOffset=False, style="plain")
-    axes.tick_params(labelsize=7)
-    axes.set_xlabel(f"x ({volume.manifest.geometry.crs or 'CRS unknown'})")
-    axes.set_ylabel("y")
-    axes.legend(loc="best", fontsize=7)
+def _spectrum(axes: Axes, manifest: Manifest, traces_NZ: npt.NDArray[np.float32]) -> None:
+    """Mean amplitude spectrum in dB below its peak."""
+    chosen = np.nan_to_num(traces_NZ[:: max(1, len(traces_NZ) // _SPECTRUM_TRACES)].astype(np.float64))
+    spectra = np.abs(np.fft.rfft(chosen - chosen.mean(axis=1, keepdims=True), axis=1))
+    power = np.square(spectra).mean(axis=0)
+    decibel = 10 * np.log10(np.maximum(power / (power.max() or 1.0), 1e-8))
+    metre = 0.3048 if manifest.sample.unit == "ft" else 1.0
+    frequencies = np.linspace(0, 500 / (manifest.sample.step * metre), len(power))
+    axes.plot(frequencies, decibel, color="0.25", linewidth=1.2)
+    axes.fill_between(frequencies, decibel, -80, color="0.85")
+    axes.set_xlim(0, frequencies[-1])
+    axes.set_ylim(-60, 3)
+    axes.grid(color="0.85", linewidth=0.6)
+    axes.set_xlabel(f"{'frequency (Hz)' if manifest.domain == 'time' else 'wavenumber (cycles/km)'}, up to Nyquist")
+    axes.set_ylabel("dB below the peak")
 
 
 def _png(draw: Callable[[Axes], None]) -> bytes:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+import html
 import io
 import re
 from pathlib import Path
@@ -19,6 +20,7 @@ from ingestion.quarantine import load_report, report_key
 from ingestion.synthetic import BASINS, SyntheticSurvey, make_survey, write_segy
 from validation.checks import validate
 from validation.data_docs import data_docs
+from validation.facts import load_facts
 from validation.pictures import survey_pictures
 from validation.verdict import load_verdict
 
@@ -77,6 +79,9 @@ def test_a_good_survey_passes_and_the_verdict_stays(lake: Lake, tmp_path: Path) 
     assert validate(lake, manifest.survey, manifest.digest) == verdict
     assert _contents(lake) == before
     assert not list(lake.objects("quarantine"))
+    facts = load_facts(lake, manifest.survey, manifest.digest)
+    assert facts is not None
+    assert facts.live_traces == manifest.live_traces
 
 
 def test_a_bad_survey_is_held_back_with_reasons_and_pictures(lake: Lake, tmp_path: Path) -> None:
@@ -90,8 +95,13 @@ def test_a_bad_survey_is_held_back_with_reasons_and_pictures(lake: Lake, tmp_pat
     assert report.original_name == "flank & dome.sgy"
     page = lake.read(f"{quarantine_folder(manifest.survey, manifest.digest)}/report.html").decode()
     assert "flank &amp; dome" in page
-    assert page.count("data:image/png;base64,") == 5
-    assert verdict.findings[0].release in page.replace("&#x27;", "'")
+    assert page.count("data:image/png;base64,") == 7
+    assert "name the right <code>inline_byte</code>" in page
+    assert report.acceptable == ["no-lateral-continuity"]
+    for way in report.ways:
+        assert way.command.startswith(f"survey release {manifest.survey} --lake {lake.uri} ")
+        assert html.escape(way.command) in re.sub("</?span>", "", page)
+    assert "--accept no-lateral-continuity" in report.ways[-1].command
 
 
 def test_a_damaged_chunk_is_held_until_it_is_restored(lake: Lake, tmp_path: Path) -> None:
@@ -105,6 +115,8 @@ def test_a_damaged_chunk_is_held_until_it_is_restored(lake: Lake, tmp_path: Path
     held = validate(lake, manifest.survey, manifest.digest)
     assert (held.status, [finding.code for finding in held.findings]) == ("held", ["object-damaged"])
     assert held.findings[0].examples == [f"key {chunk}"]
+    assert load_facts(lake, manifest.survey, manifest.digest) is not None  # of when it was whole
+    assert "--accept" not in " ".join(way.command for way in load_report(lake, manifest.survey, manifest.digest).ways)
     assert lake.exists(report_key(manifest.survey, manifest.digest))
 
     lake.write(key, whole)
@@ -113,7 +125,7 @@ def test_a_damaged_chunk_is_held_until_it_is_restored(lake: Lake, tmp_path: Path
     assert not list(lake.objects(quarantine_folder(manifest.survey, manifest.digest)))
 
 
-@pytest.mark.parametrize("writes", [7, 11, 12])
+@pytest.mark.parametrize("writes", [7, 19, 20, 21])
 def test_killed_before_a_write_it_is_finished_by_the_next_run(lake: Lake, tmp_path: Path, writes: int) -> None:
     manifest = _publish(lake, _shuffled(), tmp_path)
     with pytest.raises(Killed):
@@ -150,10 +162,10 @@ def test_data_docs_open_without_a_network(lake: Lake, tmp_path: Path) -> None:
     index = data_docs(lake, tmp_path / "docs")
     text = index.read_text()
     assert "2 validated surveys" in text
-    assert "no-lateral-continuity (hold)" in text
+    assert '<span class="held">no-lateral-continuity</span> (hold): neighbouring traces' in text
     assert "<script" not in text
     links = re.findall(r'href="([^"]+)"', text)
-    assert len(links) == 2 * 5
+    assert len(links) == 2 * 9
     for link in links:
         page = (index.parent / link).read_text()
         assert not re.search(r"(src|href)=\"https?:|<script|url\('?http", page)
@@ -165,7 +177,9 @@ def test_data_docs_open_without_a_network(lake: Lake, tmp_path: Path) -> None:
 def test_pictures_show_the_survey(lake: Lake, tmp_path: Path) -> None:
     manifest = _publish(lake, _clean(), tmp_path)
     pictures = survey_pictures(lake, manifest)
-    assert [caption.split(" ")[0] for caption in pictures] == ["Inline", "Crossline", "Slice", "Amplitude", "Live"]
+    assert [caption.split(" ")[0] for caption in pictures] == [
+        *("Inline", "Crossline", "Slice", "Amplitude", "Spectrum", "Live", "Location")
+    ]
     for png in pictures.values():
         pixels = matplotlib.image.imread(io.BytesIO(png), format="png")
         assert pixels.shape[0] > 300

@@ -11,12 +11,12 @@ from facts_like import facts_like
 from generated_volumes import changed, clean_survey, long_survey, publish, under_water, with_agc
 
 from ingestion.lake import Lake
-from ingestion.manifest import Manifest
+from ingestion.manifest import Manifest, manifest_key
 from ingestion.spec import SurveySpec
 from validation.amplitudes import measure
 from validation.drift import drift, frozen_facts
 from validation.facts import Facts, bin_sizes, facts_key, facts_of
-from validation.overlap import overlap
+from validation.overlap import neighbours, overlap
 from validation.traces import first_event_phase, gain_variation
 from validation.volume import PublishedVolume
 
@@ -146,16 +146,17 @@ def _moved(manifest: Manifest, name: str, share: float, crs: str | None = None) 
     return manifest.model_copy(update={"survey": name, "geometry": moved})
 
 
-def test_overlap_is_the_share_of_this_survey(published: tuple[Lake, Manifest]) -> None:
-    manifest = published[1]
-    known = [
-        manifest,  # an older version of itself
+def test_overlap_is_the_share_of_this_survey(published: tuple[Lake, Manifest], tmp_path: Path) -> None:
+    lake, manifest = Lake(str(tmp_path)), published[1]
+    for known in (
+        manifest,  # itself
         _moved(manifest, "same-ground", 0),
         _moved(manifest, "half", 0.5),
         _moved(manifest, "beside", 1.2),
         _moved(manifest, "elsewhere", 0, crs="EPSG:32631"),
-    ]
-    frame = overlap(manifest, known)
+    ):
+        lake.write(manifest_key(known.survey, known.digest), known.to_bytes())
+    frame = overlap(manifest, neighbours(lake, manifest))
     assert list(frame["survey"]) == ["same-ground", "half"]
     assert frame["share"].iloc[0] == 1
     assert frame["share"].iloc[1] == pytest.approx(0.47, abs=0.08)  # edges wander
@@ -163,7 +164,9 @@ def test_overlap_is_the_share_of_this_survey(published: tuple[Lake, Manifest]) -
 
 def test_without_coordinates_nothing_overlaps(tmp_path: Path) -> None:
     nowhere = np.zeros(clean_survey().live_IX.shape)
-    _, manifest = publish(tmp_path, changed(x_IX=nowhere, y_IX=nowhere))
+    lake, manifest = publish(tmp_path, changed(x_IX=nowhere, y_IX=nowhere))
     other = manifest.model_copy(update={"survey": "other"})
+    lake.write(manifest_key(other.survey, other.digest), other.to_bytes())
     assert bin_sizes(manifest) is None
-    assert overlap(manifest, [other])["survey"].isna().all()
+    assert neighbours(lake, manifest) == []
+    assert overlap(manifest, [])["survey"].isna().all()
