@@ -22,9 +22,10 @@ from ingestion.vertical import scaled
 
 USUAL = ((189, 193), (9, 21), (17, 13), (221, 225))  # (inline, crossline) bytes that files in use have
 COORDINATES = ((181, 185), (73, 77), (81, 85))  # of the CDP, the source and the receiver group
-_RUNS = 8  # of neighbouring traces in the sample
+_RUNS = 8  # of neighbouring traces in the sample, each of at most
+_RUN_TRACES = 2500
 _MOST_COLUMNS = 40
-_VERIFIED = 5  # pairs held against all traces
+_VERIFIED = 3  # pairs held against all traces
 _OFFERED = 3
 _LARGEST = 10_000_000  # line numbers are smaller, and
 _WIDEST_STEP = 1000  # closer; coordinates and shifted bytes are not
@@ -114,32 +115,28 @@ def find_candidates(
     trials = _trials(sample, order, spec)[:_VERIFIED]
     if not trials:
         return []
-    columns = _all_columns(sources, layouts, {place for trial in trials for place in trial.pair} | {Place(37)})
+    columns = read_columns(sources, layouts, {place for trial in trials for place in trial.pair} | {Place(37)})
     if len(np.unique(columns[Place(37)][live])) > 1:
         return []
     found = [_verified(trial, columns, live) for trial in trials]
     return [candidate for candidate in found if candidate is not None][:_OFFERED]
 
 
-def sample_headers(source: Source, layout: Layout) -> Headers:
-    """(traces, 240) headers of some runs of neighbouring traces; of all where the file is small."""
-    return np.concatenate([headers for _, headers in _sampled([source], [layout])])
-
-
-def _runs(layout: Layout) -> list[tuple[int, int]]:
+def _runs(layout: Layout, runs: int) -> list[tuple[int, int]]:
     """(first, past the last) of the runs in one file."""
-    length = max(1, BLOCK_BYTES // layout.trace_bytes)
-    if layout.traces <= _RUNS * length:
+    length = max(1, min(_RUN_TRACES, BLOCK_BYTES // layout.trace_bytes))
+    if layout.traces <= runs * length:
         return [(first, min(first + length, layout.traces)) for first in range(0, layout.traces, length)]
-    starts = np.linspace(0, layout.traces - length, _RUNS).astype(int).tolist()
+    starts = np.linspace(0, layout.traces - length, runs).astype(int).tolist()
     return [(first, first + length) for first in starts]
 
 
 def _sampled(sources: Sequence[Source], layouts: Sequence[Layout]) -> Iterator[tuple[Numbers, Headers]]:
     """Numbers (from 0, through all files) and headers of the traces of each run."""
     before = 0
-    for source, layout in zip(sources, layouts, strict=True):
-        for first, stop in _runs(layout):
+    every = -(-len(sources) // _RUNS)  # of many files, some
+    for number, (source, layout) in enumerate(zip(sources, layouts, strict=True)):
+        for first, stop in _runs(layout, max(1, _RUNS // len(sources))) if number % every == 0 else []:
             start, size = layout.data_start + first * layout.trace_bytes, layout.trace_bytes
             raw = np.frombuffer(source.read(start, (stop - first) * size), np.uint8).reshape(-1, size)
             yield np.arange(before + first, before + stop), raw[:, :TRACE_HEADER_BYTES].copy()
@@ -301,8 +298,10 @@ def _steps(values: Numbers) -> Numbers:
     return steps
 
 
-def _all_columns(sources: Sequence[Source], layouts: Sequence[Layout], places: set[Place]) -> dict[Place, Numbers]:
-    """(traces,) of all files for each place, read block by block."""
+def read_columns(
+    sources: Sequence[Source], layouts: Sequence[Layout], places: set[Place]
+) -> dict[Place, npt.NDArray[np.int32]]:
+    """(traces,) of all files for each place, read block by block. Raises ``SourceChangedError``."""
     parts: dict[Place, list[npt.NDArray[np.int32]]] = {place: [] for place in places}
     for source, layout in zip(sources, layouts, strict=True):
         size = layout.trace_bytes
@@ -312,12 +311,14 @@ def _all_columns(sources: Sequence[Source], layouts: Sequence[Layout], places: s
             for place in places:
                 parts[place].append(place.numbers(headers, layout.order).astype(np.int32))
         source.check_unchanged()
-    return {place: np.concatenate(columns).astype(np.int64) for place, columns in parts.items()}
+    return {place: np.concatenate(columns) for place, columns in parts.items()}
 
 
-def _verified(trial: _Trial, columns: dict[Place, Numbers], live: npt.NDArray[np.bool_]) -> Candidate | None:
+def _verified(
+    trial: _Trial, columns: dict[Place, npt.NDArray[np.int32]], live: npt.NDArray[np.bool_]
+) -> Candidate | None:
     """The pair with its evidence from all live traces; None where these do not form a grid."""
-    numbers = [columns[place][live] for place in trial.pair]
+    numbers = [columns[place][live].astype(np.int64) for place in trial.pair]
     axes = [np.unique(values) for values in numbers]
     steps = [int(np.gcd.reduce(np.diff(lines))) for lines in axes]
     counts = [int(lines[-1] - lines[0]) // step + 1 for lines, step in zip(axes, steps, strict=True)]

@@ -109,8 +109,13 @@ class Inspection:
         return [low, high] if low <= high else None
 
 
-def inspect(sources: Sequence[Source], spec: SurveySpec, progress: Progress = lambda _: None) -> Inspection:
-    """Read and judge ``sources``, the files of one survey in order. Raises ``SourceChangedError``; writes nothing."""
+def inspect(
+    sources: Sequence[Source], spec: SurveySpec, progress: Progress = lambda _: None, traces: Traces | None = None
+) -> Inspection:
+    """Read and judge ``sources``, the files of one survey in order. Raises ``SourceChangedError``; writes nothing.
+
+    ``traces`` of an earlier inspection are judged again without reading, by a spec that reads the same bytes.
+    """
     found = Inspection(list(sources), spec)
     try:
         found.layouts = [read_layout(source, spec) for source in sources]
@@ -118,8 +123,9 @@ def inspect(sources: Sequence[Source], spec: SurveySpec, progress: Progress = la
     except HeldError as held:
         found.findings += held.findings
         return found
-    scans = [scan(s, layout, spec, progress) for s, layout in zip(sources, found.layouts, strict=True)]
-    found.traces = traces = Traces.of(scans)
+    if traces is None:
+        traces = Traces.of([scan(s, layout, spec, progress) for s, layout in zip(sources, found.layouts, strict=True)])
+    found.traces = traces
     for layout in found.layouts:
         found.notes += [note for note in layout.notes if note not in found.notes]
 

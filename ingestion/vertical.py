@@ -77,12 +77,9 @@ def _first_sample(
     traces: Traces, live: npt.NDArray[np.bool_], spec: SurveySpec, notes: list[str]
 ) -> tuple[float | None, list[Finding]]:
     """Recording delay (bytes 109-110), times the scalar for times (bytes 215-216) where that is set."""
-    raw, scalar = traces.column("delay"), traces.column("times_scalar")
-    known = np.isin(np.abs(scalar), _TIME_SCALARS)
-    if traces.scans[0].layout.revision[0] == 0:  # which leaves these bytes to anyone's use
-        known = np.isin(scalar, (0, 1))
-    delays = scaled(raw, np.where(known, scalar, 1))
-    values = np.unique(delays[live])
+    raw = traces.column("delay")
+    starts, known = delays(traces)
+    values = np.unique(starts[live])
     if spec.first_sample is not None:
         if len(values) != 1 or values[0] != spec.first_sample:
             said = ", ".join(f"{value:g}" for value in values[:3])
@@ -96,13 +93,13 @@ def _first_sample(
         release = "write the true `first_sample` (ms or m) into the survey spec"
         findings.append(hold("times-scalar-unknown", found, expected, release, traces.labels(odd, "times_scalar")))
     if len(values) > 1:
-        most = _most_common(delays[live])
-        other = live & (delays != most)
+        most = _most_common(starts[live])
+        other = live & (starts != most)
         findings.append(
             hold(
                 "delay-differs",
                 f"{np.count_nonzero(other)} of {np.count_nonzero(live)} live traces do not start at {most:g} "
-                f"but between {delays[other].min():g} and {delays[other].max():g}; the first is "
+                f"but between {starts[other].min():g} and {starts[other].max():g}; the first is "
                 f"{traces.label(int(np.flatnonzero(other)[0]))}",
                 "one recording delay (bytes 109-110) for all live traces",
                 "have the traces shifted to one start, or write `first_sample` into the survey spec when the "
@@ -112,9 +109,18 @@ def _first_sample(
         )
     if findings or not len(values):
         return (None if findings else 0.0), findings
-    if (scalar[live] * raw[live] != raw[live]).any():
+    if (starts[live] != raw[live]).any():
         notes.append(f"first sample at {values[0]:g}: the recording delay with its scalar for times")
     return float(values[0]), []
+
+
+def delays(traces: Traces) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.bool_]]:
+    """(traces,) recording delays in ms or m, and whether their scalar is a standard one (else read as 1)."""
+    scalar = traces.column("times_scalar")
+    known = np.isin(np.abs(scalar), _TIME_SCALARS)
+    if traces.scans[0].layout.revision[0] == 0:  # which leaves these bytes to anyone's use
+        known = np.isin(scalar, (0, 1))
+    return scaled(traces.column("delay"), np.where(known, scalar, 1)), known
 
 
 def _sample_counts(traces: Traces, live: npt.NDArray[np.bool_], spec: SurveySpec, notes: list[str]) -> list[Finding]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from ingestion.cli.propose import schema
+from ingestion.cli.propose import propose, schema
 from ingestion.cli.published import list_surveys, show
 from ingestion.cli.reading import ingest, inspect
 
@@ -15,6 +15,7 @@ def main() -> None:
 
     \b
     survey inspect NAME.sgy                  what is in it; what would hold it back
+    survey propose NAME.sgy                  a survey spec for it, with the evidence for every value
     survey ingest NAME.sgy --lake s3://LAKE  convert, verify, publish, or hold it back
     survey schema                            JSON schema of the survey spec, for editors
     survey list --lake s3://LAKE             what is published, what is held back
@@ -32,5 +33,5 @@ def main() -> None:
     """
 
 
-for command in (inspect, ingest, schema, list_surveys, show):
+for command in (inspect, propose, ingest, schema, list_surveys, show):
     main.add_command(command)

@@ -2,7 +2,74 @@
 
 from __future__ import annotations
 
+import json
+import sys
+from datetime import UTC, datetime
+from pathlib import Path
+
 import click
+
+from ingestion.cli.common import JSON_HELP, existing_lake, messages, progress_bar
+from ingestion.spec import printable
+
+
+@click.command()
+@click.argument("files", nargs=-1, required=True, metavar="FILE...")
+@click.option("--output", metavar="YAML", help="Write the proposal there, not to the terminal.")
+@click.option("--overwrite", is_flag=True, help="Write it even where --output is there already.")
+@click.option("--lake", "lake_uri", metavar="URI", help="Name the CRS of published surveys that overlap.")
+@click.option("--json", "as_json", is_flag=True, help=JSON_HELP)
+def propose(files: tuple[str, ...], output: str | None, overwrite: bool, lake_uri: str | None, as_json: bool) -> None:
+    """Propose a survey spec for FILE (all files of one survey, in order), with the evidence for every value.
+
+    Applies nothing, and reads no spec that lies beside the file. Exit status 1 when the survey would be held back
+    even with the proposed spec.
+    """
+    from ingestion.catalog import surveys
+    from ingestion.propose import as_yaml
+    from ingestion.propose import propose as propose_spec
+    from ingestion.source import SourceChangedError, open_source
+
+    target = _target(output, overwrite)
+    with messages(), progress_bar() as progress:
+        published = surveys(existing_lake(lake_uri)) if lake_uri else []
+        sources = [open_source(file) for file in files]
+        total = sum(source.size for source in sources)
+        read = 0
+
+        def advance(count: int) -> None:
+            nonlocal read
+            read += count
+            progress("reading", read, max(total, read))
+
+        try:
+            proposal = propose_spec(sources, advance, published)
+        except SourceChangedError as error:
+            raise click.ClickException(f"the file changed while it was read: {error}; try again later") from error
+        text = as_yaml(proposal, datetime.now(UTC).date())
+        if target is not None:
+            with target.open("w" if overwrite else "x", encoding="utf-8") as file:
+                file.write(text)
+    if as_json:
+        click.echo(json.dumps(proposal.summary(), indent=2))
+    elif target is None:
+        click.echo(text, nl=False)
+    if target is not None:
+        click.echo(f"proposal written to {printable(str(target))}; read it, then ingest with --spec", err=True)
+    sys.exit(0 if proposal.publishable else 1)
+
+
+def _target(output: str | None, overwrite: bool) -> Path | None:
+    if output is None:
+        return None
+    if "://" in output:
+        raise click.ClickException("--output is a path on this machine; copy the spec beside the file yourself")
+    target = Path(output)
+    if not overwrite and target.exists():
+        raise click.ClickException(f"{printable(output)} is there already; give another name, or --overwrite")
+    if target.is_dir() or not target.parent.is_dir():
+        raise click.ClickException(f"{printable(output)} is no file that can be written")
+    return target
 
 
 @click.command()

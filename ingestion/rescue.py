@@ -1,0 +1,146 @@
+"""A SEG-Y file whose file headers cannot be read: where its traces lie and what its samples are, by looking at them.
+
+Some traces, spread through the file, are read at each distance that a count in the headers would give; taken is the
+distance at which all trace headers look like trace headers.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from ingestion.samples import SAMPLE_BYTES, FormatEvidence, Order, decode
+from ingestion.segy import FILE_HEADER_BYTES, TEXT_BYTES, TRACE_HEADER_BYTES
+from ingestion.source import Source
+from ingestion.spec import SampleFormat
+
+_LOOKED_AT = 32  # traces, of
+_MOST_BYTES = 32 * 1024 * 1024  # together
+_ENOUGH = 4  # of 6 points for regular trace headers
+
+
+@dataclass(frozen=True)
+class Arrangement:
+    """One way to read a file."""
+
+    order: Order
+    start: int  # bytes before the first trace
+    samples: int
+    sample_bytes: int
+    traces: int
+
+    @property
+    def evidence(self) -> str:
+        """Why this one."""
+        return (
+            f"the file is {self.traces} traces of {self.samples} samples of {self.sample_bytes} bytes each to the "
+            f"last byte, after {self.start} bytes, and the trace headers that lie there count on regularly"
+        )
+
+
+def arrangement(source: Source) -> Arrangement | None:
+    """The one under which all trace headers look right; None when there is none. Reads some traces only."""
+    scored = [(points, way) for way in _ways(source) if (points := _points(source, way)) >= _ENOUGH]
+    if not scored:
+        return None
+    most = max(points for points, _ in scored)
+    best = [way for points, way in scored if points == most]
+    earliest = min(way.start for way in best)  # the length of a text header is often one of whole traces
+    best = [way for way in best if way.start == earliest]
+    return best[0] if len(best) == 1 else None
+
+
+def is_regular(source: Source, way: Arrangement) -> bool:
+    """Whether what lies at the distances of ``way`` looks like trace headers."""
+    return _points(source, way) >= _ENOUGH
+
+
+def plausible_formats(raw: npt.NDArray[np.uint8], order: Order, sample_bytes: int) -> list[SampleFormat]:
+    """Formats of that size which the samples ``raw`` (traces, bytes) look like."""
+    if sample_bytes < 4:
+        return [name for name, size in SAMPLE_BYTES.items() if size == sample_bytes]
+    words = np.ascontiguousarray(raw).view(np.dtype("u4").newbyteorder(order)).astype(np.uint32)
+    words = words[(words & np.uint32(0x7FFFFFFF)) != 0]
+    if not len(words):
+        return []
+    small = np.isin(words >> np.uint32(24), (0x00, 0xFF)).mean()
+    if small > 0.9:  # a float of any size has other leading bytes
+        return ["int32"]
+    evidence = FormatEvidence()
+    evidence.add(raw, order)
+    floats: list[SampleFormat] = ["ibm", "ieee"]
+    return [name for name in floats if _plausible(raw, order, name) and evidence.contradicts(name) is None]
+
+
+def some_samples(source: Source, way: Arrangement) -> npt.NDArray[np.uint8]:
+    """(traces, bytes) samples of traces spread through the file."""
+    return _some_traces(source, way)[:, TRACE_HEADER_BYTES:]
+
+
+def _plausible(raw: npt.NDArray[np.uint8], order: Order, name: SampleFormat) -> bool:
+    with np.errstate(invalid="ignore"):
+        samples, overflow, _ = decode(raw, name, order)
+        finite = np.isfinite(samples)
+        magnitude = np.abs(samples[finite & (samples != 0)])
+    if not len(magnitude) or overflow > 0.001 * samples.size or finite.mean() < 0.99:
+        return False
+    return bool(((magnitude > 1e20) | (magnitude < 1e-20)).mean() < 0.01)
+
+
+def _ways(source: Source) -> Iterator[Arrangement]:
+    """All arrangements that fill the file to the last byte."""
+    head = source.read(0, min(source.size, FILE_HEADER_BYTES + TEXT_BYTES * 3 + TRACE_HEADER_BYTES))
+    if len(head) <= FILE_HEADER_BYTES + TRACE_HEADER_BYTES:
+        return
+    orders: tuple[Order, Order] = (">", "<")
+    for order in orders:
+        for extended in range(4):
+            start = FILE_HEADER_BYTES + TEXT_BYTES * extended
+            if start + TRACE_HEADER_BYTES > len(head):
+                continue
+            counts = {_count(head, offset, order) for offset in (TEXT_BYTES + 20, start + 114)} - {0}
+            for samples in sorted(counts):
+                for sample_bytes in (4, 2, 1):
+                    traces, rest = divmod(source.size - start, TRACE_HEADER_BYTES + samples * sample_bytes)
+                    if rest == 0 and traces >= 4:
+                        yield Arrangement(order, start, samples, sample_bytes, traces)
+
+
+def _count(data: bytes, offset: int, order: Order) -> int:
+    return int(struct.unpack_from(order + "H", data, offset)[0])
+
+
+def _chosen(way: Arrangement) -> npt.NDArray[np.int64]:
+    size = TRACE_HEADER_BYTES + way.samples * way.sample_bytes
+    return np.unique(np.linspace(0, way.traces - 1, max(1, min(_LOOKED_AT, _MOST_BYTES // size))).astype(np.int64))
+
+
+def _some_traces(source: Source, way: Arrangement) -> npt.NDArray[np.uint8]:
+    size = TRACE_HEADER_BYTES + way.samples * way.sample_bytes
+    starts = (way.start + _chosen(way) * size).tolist()
+    return np.stack([np.frombuffer(source.read(start, size), np.uint8) for start in starts])
+
+
+def _points(source: Source, way: Arrangement) -> int:
+    """How many of six things hold of the trace headers: counts and sequence numbers (two each), intervals, ids."""
+    traces, chosen = _some_traces(source, way), _chosen(way)
+
+    def field(byte: int, kind: str) -> npt.NDArray[np.int64]:
+        stored = np.dtype(kind).newbyteorder(way.order)
+        raw = np.ascontiguousarray(traces[:, byte - 1 : byte - 1 + stored.itemsize])
+        return raw.view(stored)[:, 0].astype(np.int64)
+
+    count, interval, kind = field(115, "u2"), field(117, "u2"), field(29, "i2")
+    sequences = [field(byte, "i4") for byte in (1, 5)]
+    return sum(
+        [
+            2 * bool((count == way.samples).all()),
+            bool((interval == interval[0]).all() and 0 < interval[0] <= 20_000),
+            bool(np.isin(kind, np.arange(9)).all()),
+            2 * any(bool((one - one[0] == chosen).all()) for one in sequences),
+        ]
+    )
