@@ -17,7 +17,8 @@ from ingestion.geometry import coordinates, fit_affine, line_index
 from ingestion.grid import Grid, off_step, wild_lines
 from ingestion.inspect import Inspection
 from ingestion.manifest import Contract, Finding
-from ingestion.rescue import Arrangement, arrangement, is_regular, plausible_formats, some_samples
+from ingestion.plausibility import sample_words
+from ingestion.rescue import Arrangement, arrangement, is_regular, plausible_formats, some_words
 from ingestion.samples import SAMPLE_BYTES
 from ingestion.segy import read_layout
 from ingestion.source import HeldError
@@ -29,6 +30,7 @@ Confidence = Literal["certain", "likely", "guess"]
 _FEW = 3  # traces that may be a slip; or one in a hundred
 _MOST_DROPPED = 2000  # a longer list is no repair
 _BINS = (5.0, 60.0)  # usual bin sizes, m
+_INTERVALS = (0.25, 20.0)  # usual sample intervals, ms or m
 _ODD_BINS = (2.0, 250.0)  # beyond these a scalar is doubted
 _INTERVAL = re.compile(
     r"SAMPL\w*\s*(?:RATE|INT\w*|PERIOD)\W*(\d+(?:\.\d+)?)\s*(MS|MSEC\w*|MILLI\w*|M|METRES?|METERS?)\b", re.I
@@ -69,13 +71,10 @@ def proposals(found: Inspection) -> list[Proposed]:
 
 
 def _unfound(found: Inspection) -> list[Proposed]:
-    """What no finding says: coordinates in an odd place, a scalar that is off by powers of ten, floats as int32."""
+    """What no finding says: coordinates in an odd place, a scalar that is off by powers of ten."""
     traces, state, grid, geometry = found.traces, found.state, found.grid, found.geometry
     if traces is None or state is None or grid is None or geometry is None:
         return []
-    layout = found.layouts[0]
-    if layout.sample_format == "int32" and found.spec.sample_format is None and (said := _format(found, None)):
-        return said
     if not coordinates(traces, found.spec)[state.live].any():
         return _other_coordinates(found, None)
     return _scalar(found, traces, state, np.array([geometry.inline_vector, geometry.crossline_vector]))
@@ -87,7 +86,7 @@ def _rescued(found: Inspection, finding: Finding) -> list[Proposed]:
     way = arrangement(source)
     if way is None or found.spec.samples_per_trace is not None:
         return []
-    formats = plausible_formats(some_samples(source, way), way.order, way.sample_bytes)
+    formats = plausible_formats(some_words(source, way), way.order)
     if len(formats) != 1:
         return []
     evidence = f"{finding.found}; {way.evidence}"
@@ -121,20 +120,16 @@ def _least(found: Inspection, values: dict[str, Any], way: Arrangement) -> dict[
     return needed
 
 
-def _format(found: Inspection, finding: Finding | None) -> list[Proposed]:
+def _format(found: Inspection, finding: Finding) -> list[Proposed]:
     """The one other format that the samples of all files look like."""
     if found.spec.sample_format is not None:
         return []
+    traces, _ = _table(found)
     declared = found.layouts[0].sample_format
-    seen = set()
-    for number, source in enumerate(found.sources):
-        way = _way(found, number)
-        seen.add(tuple(plausible_formats(some_samples(source, way), way.order, way.sample_bytes)))
+    seen = {tuple(plausible_formats(sample_words(scan), scan.layout.order)) for scan in traces.scans}
     if len(seen) != 1 or len(formats := next(iter(seen))) != 1 or formats[0] == declared:
         return []
-    evidence = f"the header says {declared}; of the formats of this size the samples look like {formats[0]} only"
-    if finding is not None:
-        evidence += f" ({finding.found})"
+    evidence = f"{finding.found}; of the formats of this size, they look like {formats[0]} only"
     alternatives = [f"{declared} when the header is right"]
     return [
         Proposed(
@@ -320,6 +315,34 @@ def _interval(found: Inspection, finding: Finding) -> list[Proposed]:
     ]
 
 
+def _interval_in_other_units(found: Inspection, finding: Finding) -> list[Proposed]:
+    """Milliseconds where microseconds belong, or a negative number."""
+    if said := [one for one in _interval(found, finding) if one.confidence == "likely"]:
+        return said
+    declared = found.layouts[0].interval
+    readings = {"milliseconds": declared * 1000, "a negative number of microseconds": 65.536 - declared}
+    usual = {how: round(value, 3) for how, value in readings.items() if _INTERVALS[0] <= value <= _INTERVALS[1]}
+    return [
+        Proposed(
+            field="sample_interval",
+            value=value,
+            evidence=f"{finding.found}; read as {how} it is one that surveys have",
+            confidence="likely" if len(usual) == 1 else "guess",
+        )
+        for how, value in list(usual.items())[:1]
+    ]
+
+
+def _exchanged(found: Inspection, finding: Finding) -> list[Proposed]:
+    """Line numbers and coordinates in each other's place."""
+    spec = found.spec
+    values = {"inline_byte": spec.cdp_x_byte, "crossline_byte": spec.cdp_y_byte}
+    values |= {"cdp_x_byte": spec.inline_byte, "cdp_y_byte": spec.crossline_byte}
+    return [
+        Proposed(field=name, value=byte, evidence=finding.found, confidence="likely") for name, byte in values.items()
+    ]
+
+
 def _first_sample(found: Inspection, finding: Finding) -> list[Proposed]:
     """The delay of nearly all traces; another one in many traces may be true, and then no spec makes it one."""
     traces, state = _table(found)
@@ -427,6 +450,7 @@ _FORMAT: dict[str, Repair] = {
 _REST: dict[str, Repair] = {
     "no-3d-grid": _lines,
     "grid-sparse": _lines,
+    "lines-are-coordinates": _exchanged,
     "wild-inline": _slips,
     "wild-crossline": _slips,
     "inline-off-step": _slips,
@@ -438,6 +462,7 @@ _REST: dict[str, Repair] = {
     "sample-interval-missing": _interval,
     "sample-interval-conflict": _interval,
     "sample-interval-differs": _interval,
+    "sample-interval-implausible": _interval_in_other_units,
     "delay-differs": _first_sample,
     "times-scalar-unknown": _first_sample,
     "sample-count-differs": _sample_count,

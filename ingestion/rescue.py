@@ -13,13 +13,17 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from ingestion.samples import SAMPLE_BYTES, FormatEvidence, Order, decode
-from ingestion.segy import FILE_HEADER_BYTES, TEXT_BYTES, TRACE_HEADER_BYTES
+from ingestion.bounds import FILE_HEADER_BYTES
+from ingestion.plausibility import is_swapped, likely_format
+from ingestion.samples import SAMPLE_BYTES, Order
+from ingestion.segy import TRACE_HEADER_BYTES
 from ingestion.source import Source
 from ingestion.spec import SampleFormat
+from ingestion.text import TEXT_BYTES
 
 _LOOKED_AT = 32  # traces, of
 _MOST_BYTES = 32 * 1024 * 1024  # together
+_MIN_WORDS = 256
 _ENOUGH = 4  # of 6 points for regular trace headers
 
 
@@ -59,36 +63,22 @@ def is_regular(source: Source, way: Arrangement) -> bool:
     return _points(source, way) >= _ENOUGH
 
 
-def plausible_formats(raw: npt.NDArray[np.uint8], order: Order, sample_bytes: int) -> list[SampleFormat]:
-    """Formats of that size which the samples ``raw`` (traces, bytes) look like."""
-    if sample_bytes < 4:
-        return [name for name, size in SAMPLE_BYTES.items() if size == sample_bytes]
-    words = np.ascontiguousarray(raw).view(np.dtype("u4").newbyteorder(order)).astype(np.uint32)
-    words = words[(words & np.uint32(0x7FFFFFFF)) != 0]
-    if not len(words):
+def plausible_formats(words: npt.NDArray[np.uint8], order: Order) -> list[SampleFormat]:
+    """Formats that stored samples (words, bytes of a word) can be of; none where too few are not zero."""
+    words = words[words.any(axis=1)]
+    if len(words) < _MIN_WORDS:
         return []
-    small = np.isin(words >> np.uint32(24), (0x00, 0xFF)).mean()
-    if small > 0.9:  # a float of any size has other leading bytes
-        return ["int32"]
-    evidence = FormatEvidence()
-    evidence.add(raw, order)
-    floats: list[SampleFormat] = ["ibm", "ieee"]
-    return [name for name in floats if _plausible(raw, order, name) and evidence.contradicts(name) is None]
+    return [
+        name
+        for name, size in SAMPLE_BYTES.items()
+        if size == words.shape[1] and likely_format(words, name, order) is None and not is_swapped(words, name, order)
+    ]
 
 
-def some_samples(source: Source, way: Arrangement) -> npt.NDArray[np.uint8]:
-    """(traces, bytes) samples of traces spread through the file."""
-    return _some_traces(source, way)[:, TRACE_HEADER_BYTES:]
-
-
-def _plausible(raw: npt.NDArray[np.uint8], order: Order, name: SampleFormat) -> bool:
-    with np.errstate(invalid="ignore"):
-        samples, overflow, _ = decode(raw, name, order)
-        finite = np.isfinite(samples)
-        magnitude = np.abs(samples[finite & (samples != 0)])
-    if not len(magnitude) or overflow > 0.001 * samples.size or finite.mean() < 0.99:
-        return False
-    return bool(((magnitude > 1e20) | (magnitude < 1e-20)).mean() < 0.01)
+def some_words(source: Source, way: Arrangement) -> npt.NDArray[np.uint8]:
+    """(words, bytes of a word) samples of traces spread through the file."""
+    samples = _some_traces(source, way)[:, TRACE_HEADER_BYTES:]
+    return np.ascontiguousarray(samples).reshape(-1, way.sample_bytes)
 
 
 def _ways(source: Source) -> Iterator[Arrangement]:

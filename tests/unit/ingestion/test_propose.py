@@ -103,6 +103,11 @@ def source_coordinates(made: Draft) -> None:
     made.headers["source_x"], made.headers["source_y"] = made.headers.pop("x"), made.headers.pop("y")
 
 
+def exchanged(made: Draft) -> None:
+    for line, place in (("inline", "x"), ("crossline", "y")):
+        made.headers[line], made.headers[place] = made.headers[place], made.headers[line]
+
+
 def wrong_lines_format_and_a_nan(made: Draft) -> bytes:
     moved("at_9", "at_21")(made)
     made.samples[5, 7] = np.nan
@@ -140,6 +145,11 @@ RELEASED: dict[str, tuple[Spoil, dict[str, Any]]] = {
     "interval against header": (
         several(fields(text="C 4 SAMPLE RATE 2 MS"), header("interval", ..., 2000)),
         {"sample_interval": 2.0},
+    ),
+    "an interval in ms": (several(fields(interval=4), header("interval", ..., 4)), {"sample_interval": 4.0}),
+    "lines and coordinates exchanged": (
+        exchanged,
+        {"inline_byte": 181, "crossline_byte": 185, "cdp_x_byte": 189, "cdp_y_byte": 193},
     ),
     "a delay that differs": (header("delay", [5], 1000), {"first_sample": 0.0}),
     "a count that differs": (header("count", 4, 19), {"samples_per_trace": 40}),
@@ -255,7 +265,7 @@ def test_every_value_has_its_evidence_as_a_comment(tmp_path: Path) -> None:
     blocks = text.split("\n\n")
     for field, evidence in (
         ("inline_byte: 9", "8 × 9 lines (100 to 107 step 1, 300 to 308 step 1), each of 71 live traces its own cell"),
-        ("sample_format: ieee", "samples look like ieee only"),
+        ("sample_format: ieee", "the samples look like ieee; of the formats of this size"),
         ("non_finite: dead", "1 NaN or infinite samples in 1 of 72 traces"),
     ):
         [block] = [block for block in blocks if f"\n{field}" in block]
