@@ -21,6 +21,7 @@ from urllib.parse import quote
 from ingestion.lake import Entry, Lake
 from ingestion.manifest import FORMAT_VERSION, Contract, Digest, SafeName
 from ingestion.spec import MAX_SPEC_BYTES, SpecError, SurveySpec, parse_spec, printable, safe_identifier
+from ingestion.withdrawal import all_events, withdrawal
 
 INCOMING = "incoming"
 SEGY_SUFFIXES = (".sgy", ".segy", ".seg")
@@ -40,7 +41,7 @@ class Arrival(Contract):
 
 
 def discover(lake: Lake, *, include_known: bool = False) -> list[Arrival]:
-    """New surveys by name; with ``include_known`` also those whose outcome is remembered."""
+    """New surveys by name, without withdrawn ones; with ``include_known`` also those whose outcome is remembered."""
     unusable: list[str] = []
     entries = {entry.key: entry for entry in lake.objects(INCOMING, unusable=unusable.append)}
     specs = _specs(lake, entries)
@@ -48,6 +49,8 @@ def discover(lake: Lake, *, include_known: bool = False) -> list[Arrival]:
     found += [_unusable(name) for name in unusable if _suffix(name) in SEGY_SUFFIXES + SPEC_SUFFIXES]
     if not include_known:
         found = [arrival for arrival in found if not lake.exists(_memory_key(arrival))]
+    logs = all_events(lake)
+    found = [arrival for arrival in found if withdrawal(logs.get(arrival.survey, []), None) is None]
     return sorted(_with_rivals(found), key=lambda arrival: (arrival.survey, arrival.keys))
 
 

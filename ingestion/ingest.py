@@ -11,13 +11,13 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Sequence
-from datetime import UTC, datetime
+from datetime import datetime
 from importlib.metadata import version
 from typing import Literal
 
 import numpy as np
 
-from ingestion.catalog import load_manifest
+from ingestion.catalog import load_manifest, next_moment, older_version
 from ingestion.discover import Arrival, remember, spec_text
 from ingestion.inspect import Survey, inspect
 from ingestion.lake import Lake
@@ -37,6 +37,7 @@ from ingestion.source import Source, SourceChangedError, hold, open_source
 from ingestion.spec import SpecError, SurveySpec, parse_spec, printable, safe_identifier, survey_digest
 from ingestion.statistics import AmplitudeStatistics
 from ingestion.volume import Progress, verify_volume, write_volume
+from ingestion.withdrawal import withdrawn_finding
 
 CLIPPED_SHARE = 0.001  # of the samples at the extreme values: said as a warning
 
@@ -74,6 +75,8 @@ def ingest(
     sources = [open_source(uri) for uri in ([source_uris] if isinstance(source_uris, str) else source_uris)]
     original = spec.name or name or sources[0].name.rpartition(".")[0] or sources[0].name
     survey = safe_identifier(original)
+    if withdrawn := _withdrawn(lake, survey, None):  # before anything large is read
+        return withdrawn
     read = _reading(sources, progress)
     try:
         if spec.files:
@@ -86,7 +89,7 @@ def ingest(
         digests = inspection.source_sha256()
         digest = survey_digest(digests, spec)
         known = _known(lake, survey, digest, digests)
-        if known is not None and known.status == "unchanged":
+        if known is not None and (known.status == "unchanged" or is_withdrawn(known)):
             return known
         findings = [*inspection.findings, *([] if known is None else known.findings)]
         if inspection.held or known is not None:
@@ -123,9 +126,14 @@ def ingest_arrival(lake: Lake, arrival: Arrival, *, progress: Progress = _silent
         if arrival.rivals:
             return _hold_rivals(lake, arrival, uris)  # not remembered: one of them may go
         result = ingest(uris, lake, spec, name=arrival.original_name, progress=progress)
-    if result.status != "uploading":
+    if result.status != "uploading" and not is_withdrawn(result):  # which may end
         remember(lake, arrival, result.status)
     return result
+
+
+def is_withdrawn(result: IngestResult) -> bool:
+    """Whether the survey was not taken in because it is withdrawn."""
+    return any(finding.code == "withdrawn" for finding in result.findings)
 
 
 def _reading(sources: list[Source], progress: Progress) -> _Reading:
@@ -190,7 +198,9 @@ def _known(lake: Lake, survey: str, digest: str, source_digests: list[str]) -> I
     except FileNotFoundError:
         pass
     else:
-        return _unchanged(manifest, [])
+        return _withdrawn(lake, survey, digest) or _unchanged(manifest, older_version(lake, manifest))
+    if withdrawn := _withdrawn(lake, survey, digest):
+        return withdrawn
     try:
         place = lake.read_json(_source_index_key(source_digests))
         manifest = load_manifest(lake, place["survey"], place["digest"])
@@ -198,6 +208,8 @@ def _known(lake: Lake, survey: str, digest: str, source_digests: list[str]) -> I
         return None
     if manifest.survey == survey:
         return None
+    if withdrawn := _withdrawn(lake, manifest.survey, manifest.digest):
+        return withdrawn
     found = f"the same bytes are published as survey {manifest.survey}"
     if manifest.digest == digest:
         warning = Finding(code="known-under-another-name", severity="warn", found=found, expected="", release="")
@@ -208,6 +220,14 @@ def _known(lake: Lake, survey: str, digest: str, source_digests: list[str]) -> I
         "one name for one survey; twice in a data set it would count double",
         f"write `name: {manifest.spec.get('name') or manifest.survey}` into the spec to publish a new version of it",
     )
+    return IngestResult(status="held", survey=survey, digest=digest, findings=[finding], manifest=None, report_key=None)
+
+
+def _withdrawn(lake: Lake, survey: str, digest: str | None) -> IngestResult | None:
+    """A ``held`` result, without a report of its own, when the survey or this version of it is withdrawn."""
+    finding = withdrawn_finding(lake, survey, digest)
+    if finding is None:
+        return None
     return IngestResult(status="held", survey=survey, digest=digest, findings=[finding], manifest=None, report_key=None)
 
 
@@ -232,7 +252,7 @@ def _convert(
     volume = verify_volume(survey, lake, folder, statistics, progress)
     for source in survey.sources:
         source.check_unchanged()
-    return _manifest(survey, name, digest, source_digests, statistics, volume)
+    return _manifest(survey, name, digest, source_digests, statistics, volume, created=next_moment(lake, name))
 
 
 def _manifest(
@@ -242,6 +262,7 @@ def _manifest(
     source_digests: list[str],
     statistics: AmplitudeStatistics,
     volume: Volume,
+    created: datetime,
 ) -> Manifest:
     live = int(np.count_nonzero(survey.grid.live_IX))
     sources = [
@@ -251,7 +272,7 @@ def _manifest(
     return Manifest(
         survey=name,
         digest=digest,
-        created=datetime.now(UTC),
+        created=created,
         sources=sources,
         spec_sha256=survey.spec.sha256,
         spec=survey.spec.model_dump(mode="json"),

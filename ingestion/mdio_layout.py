@@ -79,7 +79,7 @@ def _dataset(survey: Survey, name: str) -> xarray.Dataset:
     for variable in described.variables:
         if variable.name == domain:
             variable.data_type = ScalarType.FLOAT64
-    described.metadata.created_on = datetime.fromtimestamp(max(s.modified for s in survey.sources), UTC)
+    described.metadata.created_on = datetime.fromtimestamp(0, UTC)  # the manifest says when; equal input, equal bytes
     dataset: xarray.Dataset = to_xarray_dataset(described)
     values: dict[str, npt.NDArray[Any]] = {
         "inline": grid.inline.values().astype(np.int32),
