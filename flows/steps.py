@@ -21,7 +21,14 @@ from flows.week import Outcome, Request, iso_week, outcome, outcome_key, run_nam
 from ingestion.lake import Lake
 from seismic_model.comparison.table import measured_winner
 from seismic_model.config import MODEL_SIZES, Init, RunConfig, StrategyName, run_folder
-from seismic_model.data.dataset import Dataset, dataset_key, dataset_label, load_dataset
+from seismic_model.data.dataset import (
+    Dataset,
+    WithdrawnError,
+    dataset_key,
+    dataset_label,
+    load_dataset,
+    refuse_withdrawn,
+)
 from seismic_model.data.freeze import NothingTrainableError, freeze
 from seismic_model.data.sampling import check_processes
 from seismic_model.evaluation.scores import Decision, Evaluation, evaluation_path
@@ -119,7 +126,12 @@ def decide(asked: Request, dataset: str | None, why_not: str) -> tuple[str | Non
     run = run_name(asked, lake)
     if outcome(lake, run) is not None:
         return None, f"run {run} is done; --force trains again"
-    difference = load_dataset(lake, dataset).difference
+    frozen = load_dataset(lake, dataset)
+    try:
+        refuse_withdrawn(lake, frozen)
+    except WithdrawnError as error:
+        return None, str(error)
+    difference = frozen.difference
     changed = difference.added or difference.removed or difference.superseded
     if difference.previous and not changed and not asked.force:
         before = run_name(asked.model_copy(update={"week": difference.previous}), lake)
@@ -129,8 +141,12 @@ def decide(asked: Request, dataset: str | None, why_not: str) -> tuple[str | Non
 
 
 def plan(asked: Request, dataset: str, run: str) -> str:
-    """The URI of the run's configuration; the first plan of a run is kept, whatever is asked later."""
+    """The URI of the run's configuration; the first plan of a run is kept, whatever is asked later.
+
+    Raises ``WithdrawnError`` when its data set holds a survey that is withdrawn.
+    """
     lake = Lake(asked.lake)
+    refuse_withdrawn(lake, load_dataset(lake, dataset))
     recipe = asked.settings.recipe(asked.size)
     config = _configured(
         asked,
@@ -158,8 +174,9 @@ def _init(asked: Request, lake: Lake) -> Init:
 
 
 def train(asked: Request, config_uri: str, card: Any) -> None:
-    """Launch or attach, and follow to the end. Raises ``TrainingFailedError``."""
-    config = read_config(config_uri)
+    """Launch or attach, and follow to the end. Raises ``TrainingFailedError`` or ``WithdrawnError``."""
+    config, lake, dataset = _run(config_uri)
+    refuse_withdrawn(lake, dataset)
     show = Training(card, config.steps)
 
     def progress(metrics: list[dict[str, Any]]) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Literal
 
 from flows.week import Request, week_folder
-from ingestion.catalog import digests, load_manifest
+from ingestion.catalog import each_survey, load_manifest
 from ingestion.discover import Arrival, discover, sibling_uris
 from ingestion.lake import Lake
 from ingestion.manifest import Contract, Digest, Finding, SafeName, verdict_key
@@ -39,10 +39,9 @@ def find_work(request: Request) -> list[Work]:
     lake = Lake(request.lake)
     arrivals = [Work(survey=arrival.survey, arrival=arrival, digest=None) for arrival in discover(lake)]
     waiting = [
-        Work(survey=manifest.survey, arrival=None, digest=manifest.digest)
-        for survey in lake.folders("surveys")
-        for manifest in digests(lake, survey)[-1:]
-        if not lake.exists(verdict_key(manifest.survey, manifest.digest))
+        Work(survey=newest.survey, arrival=None, digest=newest.digest)
+        for newest in each_survey(lake, lambda _survey, versions: versions[0])
+        if newest.withdrawal is None and not lake.exists(verdict_key(newest.survey, newest.digest))
     ]
     found = {work.survey: work for work in [*waiting, *arrivals]}
     return [found[name] for name in sorted(found) if not request.surveys or name in request.surveys]

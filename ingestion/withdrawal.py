@@ -9,6 +9,7 @@ training on what was withdrawn is the worse mistake.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
@@ -22,8 +23,9 @@ from ingestion.manifest import Contract, Digest, Finding, SafeName
 from ingestion.spec import printable
 
 FOLDER = "withdrawals"
-READERS = 32  # requests at once
+READERS = 16  # requests at once
 _TIME = "%Y%m%dT%H%M%S.%fZ"
+_NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,127}")  # as SafeName
 _TICK = timedelta(microseconds=1)
 
 
@@ -109,8 +111,8 @@ def _read(lake: Lake, keys: Sequence[str]) -> list[Event]:
 
 def _event(lake: Lake, key: str) -> Event | None:
     path = PurePosixPath(key)
-    if path.suffix != ".json" or path.parent.parent.name != FOLDER:  # nothing that this system wrote
-        return None
+    if path.suffix != ".json" or str(path.parent.parent) != FOLDER or not _NAME.fullmatch(path.parent.name):
+        return None  # nothing that this system wrote
     try:
         event = Event.model_validate_json(lake.read(key))
     except ValidationError:

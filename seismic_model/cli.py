@@ -47,6 +47,7 @@ def review(context: click.Context, tracking_uri: str | None) -> None:
     sfm review approve --by ann                         the challenger becomes champion
     sfm review reject --by ann --reason "rings at faults"
     sfm review rollback --by ann --reason "fails on survey X"   the champion before comes back
+    sfm review retire --by ann --reason "its data may no longer be used"   no champion until the next approval
 
     A weekly run that wins gives its version the alias `challenger`; consumers load
     models:/seismic-vit-mae@champion. A command that was interrupted is given again and finishes.
@@ -73,7 +74,7 @@ def list_(tracking_uri: str | None, as_json: bool) -> None:
     """All versions, newest first."""
     from seismic_model.registry.versions import aliases, versions
 
-    with _registry(tracking_uri) as client:
+    with registry(tracking_uri) as client:
         now = aliases(client)
         rows = [_row(each, now) for each in versions(client)]
     if as_json:
@@ -98,7 +99,7 @@ def show(tracking_uri: str | None, number: str | None, as_json: bool) -> None:
     """One version; without a number the challenger, else the champion."""
     from seismic_model.registry.versions import CHALLENGER, CHAMPION, RegistryError, aliases, version
 
-    with _registry(tracking_uri) as client:
+    with registry(tracking_uri) as client:
         now = aliases(client)
         if number is None:
             number = now.get(CHALLENGER) or now.get(CHAMPION)
@@ -131,7 +132,7 @@ def approve(tracking_uri: str | None, number: str | None, by: str, reason: str |
     """Make the challenger champion. VERSION makes sure that it is still the one that you looked at."""
     from seismic_model.registry import review as decisions
 
-    with _registry(tracking_uri) as client:
+    with registry(tracking_uri) as client:
         chosen = decisions.approve(client, decisions.Request(by, reason, lake), number)
     click.echo(f"version {chosen} is champion now; `sfm review rollback` takes that back")
 
@@ -146,7 +147,7 @@ def reject(tracking_uri: str | None, number: str | None, by: str, reason: str, l
     """Turn the challenger down; the champion stays."""
     from seismic_model.registry import review as decisions
 
-    with _registry(tracking_uri) as client:
+    with registry(tracking_uri) as client:
         chosen = decisions.reject(client, decisions.Request(by, reason, lake), number)
     click.echo(f"version {chosen} is rejected; the champion stays as it is")
 
@@ -160,13 +161,27 @@ def rollback(tracking_uri: str | None, by: str, reason: str, lake: str | None) -
     """Make the version that the champion replaced champion again."""
     from seismic_model.registry import review as decisions
 
-    with _registry(tracking_uri) as client:
+    with registry(tracking_uri) as client:
         chosen = decisions.rollback(client, decisions.Request(by, reason, lake))
     click.echo(f"version {chosen} is champion again")
 
 
+@review.command()
+@_by
+@_why
+@_lake
+@click.pass_obj
+def retire(tracking_uri: str | None, by: str, reason: str, lake: str | None) -> None:
+    """Leave the model without a champion; the next challenger is compared with the baselines, as the first was."""
+    from seismic_model.registry import review as decisions
+
+    with registry(tracking_uri) as client:
+        chosen = decisions.retire(client, decisions.Request(by, reason, lake))
+    click.echo(f"version {chosen} is retired; there is no champion until a challenger is approved")
+
+
 @contextmanager
-def _registry(tracking_uri: str | None) -> Iterator[MlflowClient]:
+def registry(tracking_uri: str | None) -> Iterator[MlflowClient]:
     """A client that gives up after seconds; what goes wrong becomes a message and exit status 1."""
     os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "1")
     os.environ.setdefault("MLFLOW_HTTP_REQUEST_TIMEOUT", "10")

@@ -7,7 +7,7 @@ The run goes on from its newest committed checkpoint, so the same command again 
 too. SIGTERM saves first: torchrun passes it on and waits 30 seconds.
 
 Exit codes: 0 the run is finished, or SIGTERM stopped it with all saved (its newest checkpoint says which);
-2 the config or the data set it names is unusable, and nothing was started; 1 anything else,
+2 the config or the data set it names is unusable or holds a withdrawn survey, and nothing was started; 1 anything else,
 such as a lake that does not answer.
 torchrun writes each process's code to its log, and itself exits with 1 when one of them is not 0 or when it was
 sent SIGTERM.
@@ -30,7 +30,7 @@ from pydantic import ValidationError
 
 from ingestion.lake import Lake, LakeError, split_uri
 from seismic_model.config import RunConfig
-from seismic_model.data.dataset import Dataset, DatasetError, load_dataset
+from seismic_model.data.dataset import Dataset, DatasetError, load_dataset, refuse_withdrawn
 
 logger = logging.getLogger(__name__)
 
@@ -54,6 +54,7 @@ def main(arguments: list[str] | None = None) -> int:
         config = read_config(uri)
         lake = Lake(config.lake)
         dataset = load_dataset(lake, config.dataset, config.dataset_sha256)
+        refuse_withdrawn(lake, dataset)
         if dataset.window != config.window:
             raise ConfigError(f"window is {config.window}, but {config.dataset} was frozen for {dataset.window}")
     except (ConfigError, DatasetError, LakeError) as error:

@@ -11,6 +11,7 @@ from pydantic import Field, ValidationError
 
 from ingestion.lake import Lake
 from ingestion.manifest import Contract, Digest, Manifest, Normalisation, SafeName, Week, manifest_key
+from ingestion.withdrawal import all_events, withdrawal
 
 SPLIT_KEY = "datasets/splits.json"
 
@@ -73,6 +74,29 @@ class Dataset(Contract):
 
 class DatasetError(Exception):
     """A data set, or a survey it names, is not there or not what was frozen."""
+
+
+class WithdrawnError(DatasetError):
+    """A survey of a frozen data set may not be used any more; the message names who said so, and what can be done."""
+
+
+def refuse_withdrawn(lake: Lake, dataset: Dataset) -> None:
+    """Raises ``WithdrawnError`` when a survey of ``dataset`` was withdrawn after it was frozen.
+
+    To be asked before anything starts, or goes on, to train on it.
+    """
+    logs = all_events(lake)
+    found = [
+        f"{entry.survey} ({event.words()})"
+        for entry in dataset.surveys
+        if (event := withdrawal(logs.get(entry.survey, []), entry.digest)) is not None
+    ]
+    if found:
+        raise WithdrawnError(
+            f"the data set of {dataset.week} holds withdrawn surveys, so nothing trains on it: {'; '.join(found)}. "
+            "Freeze another one: the next week's leaves them out, and so does a choice of surveys without them "
+            "(--surveys); or end the withdrawal with `survey restore`"
+        )
 
 
 def load_dataset(lake: Lake, key: str, sha256: str | None = None) -> Dataset:

@@ -10,13 +10,15 @@ import hashlib
 import logging
 import math
 import re
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import PurePosixPath
 
+from pydantic import ValidationError
+
 from ingestion import catalog
-from ingestion.lake import Lake
+from ingestion.lake import Lake, LakeError
 from ingestion.manifest import Manifest, Verdict, manifest_key, verdict_key
 from seismic_model.config import Triple
 from seismic_model.data.dataset import (
@@ -130,16 +132,24 @@ def _check_policy(lake: Lake, policy: SplitPolicy) -> None:
 
 
 def _passed_versions(lake: Lake) -> tuple[list[Manifest], list[Excluded]]:
-    """The newest version of each survey that validation passed, and the newer ones that it did not."""
-    passed, excluded = [], []
-    for survey in lake.folders("surveys"):
-        for manifest in reversed(catalog.digests(lake, survey)):
-            reason = _not_passed(lake, manifest)
-            if reason is None:
-                passed.append(manifest)
-                break
-            excluded.append(Excluded(survey=manifest.survey, digest=manifest.digest, reason=reason))
-    return passed, excluded
+    """The newest version of each survey that can be trained on, and the newer ones that cannot."""
+    found = catalog.each_survey(lake, lambda _survey, versions: _passed_version(lake, versions))
+    passed = [manifest for manifest, _ in found if manifest is not None]
+    return passed, [left_out for _, newer in found for left_out in newer]
+
+
+def _passed_version(lake: Lake, versions: Sequence[catalog.Version]) -> tuple[Manifest | None, list[Excluded]]:
+    """Of one survey, newest first."""
+    excluded: list[Excluded] = []
+    for version in versions:
+        reason = version.withdrawal.words() if version.withdrawal else _not_passed(lake, version)
+        if reason is None:
+            try:
+                return catalog.load_manifest(lake, version.survey, version.digest), excluded
+            except LakeError as error:
+                reason = str(error)
+        excluded.append(Excluded(survey=version.survey, digest=version.digest, reason=reason))
+    return None, excluded
 
 
 def _warn_of_several_spaces(newest: Iterable[Manifest]) -> None:
@@ -156,12 +166,14 @@ def _warn_of_several_spaces(newest: Iterable[Manifest]) -> None:
         )
 
 
-def _not_passed(lake: Lake, manifest: Manifest) -> str | None:
-    key = verdict_key(manifest.survey, manifest.digest)
+def _not_passed(lake: Lake, version: catalog.Version) -> str | None:
+    key = verdict_key(version.survey, version.digest)
     try:
         verdict = Verdict.model_validate_json(lake.read(key))
     except FileNotFoundError:
         return "not validated yet"
+    except ValidationError:
+        return f"{lake.uri_of(key)} is no verdict that this version reads; validate the survey again"
     if verdict.status == "passed":
         return None
     codes = sorted({finding.code for finding in verdict.findings if finding.severity == "hold"})

@@ -14,7 +14,7 @@ from typing import Literal
 from ingestion.lake import Lake
 from ingestion.manifest import Contract
 
-Action = Literal["register", "approve", "reject", "rollback"]
+Action = Literal["register", "approve", "reject", "rollback", "retire"]
 
 
 class AuditEntry(Contract):

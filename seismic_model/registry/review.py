@@ -1,4 +1,4 @@
-"""What a reviewer decides: the challenger becomes champion or not, or the champion goes back.
+"""What a reviewer decides: the challenger becomes champion or not, or the champion goes back, or goes.
 
 Every decision is a few calls on MLflow, which has no transactions. Their order is such that a command killed
 between any two of them and given again ends where the undisturbed one does:
@@ -6,7 +6,8 @@ between any two of them and given again ends where the undisturbed one does:
 * nominate (the weekly run does it): mark an undecided challenger as superseded, move ``challenger``;
 * approve: note what is replaced, move ``champion``, move ``previous-champion``, mark as approved, drop ``challenger``;
 * reject: mark as rejected, drop ``challenger``;
-* rollback: mark as rolled back, move ``champion`` to what it replaced, move ``previous-champion`` one further back.
+* rollback: mark as rolled back, move ``champion`` to what it replaced, move ``previous-champion`` one further back;
+* retire: mark as retired, drop ``previous-champion``, drop ``champion``.
 
 So a challenger is an undecided or half-decided version, and ``previous-champion`` equals ``champion`` only in the
 middle of a rollback. Two people who decide in the same second are not kept apart.
@@ -35,6 +36,7 @@ from seismic_model.registry.versions import (
     REASON,
     REJECTED,
     REPLACES,
+    RETIRED,
     ROLLED_BACK,
     STATUS,
     SUPERSEDED,
@@ -116,14 +118,10 @@ def rollback(client: MlflowClient, request: Request) -> str:
     Raises ``RegistryError`` when there is none.
     """
     now = aliases(client)
-    if CHAMPION not in now:
-        raise RegistryError(f"{MODEL_NAME} has no champion, so there is nothing to roll back; see `sfm review list`")
-    current = version(client, now[CHAMPION])
+    current = _champion(client, now, "roll back")
     if now.get(PREVIOUS) == now[CHAMPION]:
         _point(client, PREVIOUS, current.tags.get(REPLACES))
         return now[CHAMPION]
-    if now.get(CHALLENGER) == now[CHAMPION]:
-        raise RegistryError(f"version {now[CHAMPION]} is being approved; `sfm review approve` finishes that first")
     target = current.tags.get(REPLACES)
     if not target:
         raise RegistryError(
@@ -136,6 +134,29 @@ def rollback(client: MlflowClient, request: Request) -> str:
     client.set_registered_model_alias(MODEL_NAME, CHAMPION, target)
     _point(client, PREVIOUS, earlier.tags.get(REPLACES))
     return target
+
+
+def retire(client: MlflowClient, request: Request) -> str:
+    """Leave the model without a champion, e.g. when nothing can be compared with it any more; the retired number.
+
+    Raises ``RegistryError`` when there is none.
+    """
+    now = aliases(client)
+    current = _champion(client, now, "retire")
+    _audit(request, "retire", current, now)
+    _mark(client, str(current.version), RETIRED, request)
+    _point(client, PREVIOUS, None)
+    _point(client, CHAMPION, None)
+    return str(current.version)
+
+
+def _champion(client: MlflowClient, now: Mapping[str, str], what: str) -> ModelVersion:
+    """The version that is to be taken back; ``what`` is to happen to it."""
+    if CHAMPION not in now:
+        raise RegistryError(f"{MODEL_NAME} has no champion, so there is nothing to {what}; see `sfm review list`")
+    if now.get(CHALLENGER) == now[CHAMPION]:
+        raise RegistryError(f"version {now[CHAMPION]} is being approved; `sfm review approve` finishes that first")
+    return version(client, now[CHAMPION])
 
 
 def _challenger(client: MlflowClient, now: Mapping[str, str], number: str | None) -> ModelVersion:

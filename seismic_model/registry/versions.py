@@ -19,7 +19,7 @@ CHALLENGER, CHAMPION, PREVIOUS = "challenger", "champion", "previous-champion"
 STATUS, BY, REASON, AT = "review.status", "review.by", "review.reason", "review.at"
 REPLACES = "review.replaces"  # the version that was champion before this one
 PENDING, APPROVED, REJECTED = "pending", "approved", "rejected"
-ROLLED_BACK, SUPERSEDED = "rolled-back", "superseded"
+ROLLED_BACK, SUPERSEDED, RETIRED = "rolled-back", "superseded", "retired"
 
 RUN, LAKE, STEP, WEIGHTS = "sfm.run", "sfm.lake", "sfm.step", "sfm.weights_sha256"
 

@@ -87,6 +87,11 @@ def nominate(client: MlflowClient, lake: Lake) -> str:
     return str(made.version)
 
 
+def retired(client: Any) -> None:
+    if champion() is not None:  # as the command says when it is given once more
+        review.retire(client, ANN)
+
+
 def state(client: MlflowClient) -> dict[str, Any]:
     """Aliases, and all that is said of each version but when."""
     said = {
@@ -137,6 +142,22 @@ def test_a_rejected_challenger_leaves_the_champion_alone(client: MlflowClient, l
     assert "version 2 is rejected, not up for review; the challenger is none" in again.output
 
 
+def test_a_retired_champion_leaves_its_place_empty(client: MlflowClient, lake: Lake) -> None:
+    approved(client, lake, 2)
+    nominate(client, lake)
+    assert sfm("retire", "--by", "ann").exit_code == 2  # a reason is due
+    said = sfm("retire", "--by", "ann", "--reason", "licence ended")
+    assert said.output == "version 2 is retired; there is no champion until a challenger is approved\n"
+    assert aliases(client) == {"challenger": "3"}
+    assert champion() is None
+    assert version(client, "2").tags["review.status"] == "retired"
+    last = entries(lake)[-1]
+    assert (last.action, last.version, last.reason) == ("retire", "2", "licence ended")
+    review.approve(client, ANN)
+    assert aliases(client) == {"champion": "3"}
+    assert "nothing to roll back to" in sfm("rollback", "--by", "ann", "--reason", "x").output  # not to a retired one
+
+
 def test_only_the_challenger_that_was_looked_at_is_approved(client: MlflowClient, lake: Lake) -> None:
     nominate(client, lake)
     nominate(client, lake)
@@ -165,6 +186,7 @@ def test_only_the_challenger_that_was_looked_at_is_approved(client: MlflowClient
             lambda client, lake: (approved(client, lake, 3), nominate(client, lake)),
             lambda client, lake: review.rollback(client, ANN),
         ),
+        (lambda client, lake: approved(client, lake, 2), lambda client, lake: retired(client)),
         (
             lambda client, lake: nominate(client, lake),
             lambda client, lake: review.nominate(
@@ -176,7 +198,7 @@ def test_only_the_challenger_that_was_looked_at_is_approved(client: MlflowClient
             ),
         ),
     ],
-    ids=["first approval", "approval", "rejection", "rollback to the first", "rollback", "nomination"],
+    ids=["first approval", "approval", "rejection", "rollback to the first", "rollback", "retirement", "nomination"],
 )
 def test_killed_at_any_moment_and_given_again_ends_as_undisturbed(
     client: MlflowClient,
@@ -250,6 +272,7 @@ def test_what_is_not_there_is_said(client: MlflowClient) -> None:
         (("show",), "neither a challenger nor a champion"),
         (("approve", "--by", "ann"), "has no challenger to decide on"),
         (("rollback", "--by", "ann", "--reason", "x"), "has no champion, so there is nothing to roll back"),
+        (("retire", "--by", "ann", "--reason", "x"), "has no champion, so there is nothing to retire"),
     ):
         found = sfm(*arguments)
         assert found.exit_code == 1

@@ -10,7 +10,16 @@ import pytest
 from published import noise, publish
 
 from ingestion.lake import Lake
-from seismic_model.data.dataset import DatasetError, SplitPolicy, dataset_key, load_dataset, load_survey
+from ingestion.withdrawal import record
+from seismic_model.data.dataset import (
+    DatasetError,
+    SplitPolicy,
+    WithdrawnError,
+    dataset_key,
+    load_dataset,
+    load_survey,
+    refuse_withdrawn,
+)
 from seismic_model.data.freeze import FreezeError, NothingTrainableError, freeze
 
 WINDOW = (8, 8, 8)
@@ -115,6 +124,63 @@ def test_a_bad_redelivery_leaves_the_last_good_version_in(shelf: Lake) -> None:
     assert [left_out.digest for left_out in dataset.excluded] == [bad.digest]
     assert [entry.survey for entry in dataset.surveys] == ["north", "south"]
     assert dataset.surveys[0].digest != bad.digest
+
+
+def test_a_withdrawn_survey_is_left_out_and_comes_back(shelf: Lake) -> None:
+    record(shelf, "withdraw", "south", None, by="ann", reason="licence ended")
+    dataset = freeze(shelf, "2026-W48", WINDOW, SPLIT)
+    assert [entry.survey for entry in dataset.surveys] == ["north"]
+    [left_out] = dataset.excluded
+    assert left_out.survey == "south"
+    assert left_out.reason.startswith("withdrawn on ")
+    assert left_out.reason.endswith("by ann: licence ended")
+    with pytest.raises(FreezeError, match=r"cannot train on south \(withdrawn on .* by ann: licence ended\)"):
+        freeze(shelf, "2026-W49", WINDOW, SPLIT, ["south"])
+    record(shelf, "restore", "south", None, by="ann", reason="renewed")
+    assert freeze(shelf, "2026-W49", WINDOW, SPLIT).difference.added == ["south"]
+
+
+def test_a_withdrawn_version_leaves_the_one_before_and_a_restored_one_is_the_newest(shelf: Lake) -> None:
+    old = freeze(shelf, "2026-W47", WINDOW, SPLIT).surveys[0]
+    new = publish(shelf, "north", noise((40, 40, 16), seed=9), version=2)
+    record(shelf, "withdraw", "north", new.digest, by="ann", reason="wrong polarity")
+    dataset = freeze(shelf, "2026-W48", WINDOW, SPLIT)
+    assert dataset.surveys[0] == old
+    assert [left_out.digest for left_out in dataset.excluded] == [new.digest]
+    record(shelf, "restore", "north", new.digest, by="ann", reason="it was right")
+    assert freeze(shelf, "2026-W49", WINDOW, SPLIT).difference.superseded == ["north"]
+    record(shelf, "restore", "north", old.digest, by="ann", reason="no, it was not")
+    assert freeze(shelf, "2026-W50", WINDOW, SPLIT).surveys[0] == old
+
+
+def test_the_places_of_a_withdrawn_held_out_survey_stay_held_out(shelf: Lake) -> None:
+    publish(shelf, "again", noise((40, 40, 16)), origin=(5.0, 5.0))
+    split = SPLIT.model_copy(update={"held_out_surveys": ["again"]})
+    before = freeze(shelf, "2026-W48", WINDOW, split)
+    record(shelf, "withdraw", "again", None, by="ann", reason="licence ended")
+    after = freeze(shelf, "2026-W49", WINDOW, split)
+    assert after.held_out_cells == before.held_out_cells
+    assert after.difference.removed == ["again"]
+
+
+@pytest.mark.parametrize("lost", ["manifest.json", "verdict.json"])
+def test_an_unreadable_manifest_or_verdict_leaves_out_its_survey_only(shelf: Lake, lost: str) -> None:
+    sick = publish(shelf, "sick", noise((24, 24, 16)))
+    shelf.write(f"{sick.folder}/{lost}", b'{"schema_version": 2}')
+    dataset = freeze(shelf, "2026-W48", WINDOW, SPLIT)
+    assert [entry.survey for entry in dataset.surveys] == ["north", "south"]
+    [left_out] = dataset.excluded
+    assert f"sick/{sick.digest}/{lost}" in left_out.reason
+
+
+def test_nothing_starts_on_a_frozen_data_set_with_a_withdrawn_survey(shelf: Lake) -> None:
+    dataset = freeze(shelf, "2026-W48", WINDOW, SPLIT)
+    refuse_withdrawn(shelf, dataset)
+    record(shelf, "withdraw", "south", None, by="ann", reason="licence ended")
+    assert freeze(shelf, "2026-W48", WINDOW, SPLIT) == dataset
+    with pytest.raises(WithdrawnError, match=r"2026-W48.*south \(withdrawn on .* by ann: licence ended\).*restore"):
+        refuse_withdrawn(shelf, dataset)
+    refuse_withdrawn(shelf, freeze(shelf, "2026-W49", WINDOW, SPLIT))
 
 
 def test_a_held_out_survey_is_only_scored_and_holds_out_its_places(shelf: Lake) -> None:

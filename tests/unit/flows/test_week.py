@@ -13,11 +13,14 @@ from hypothesis import strategies as st
 
 from flows import settings
 from flows.settings import SettingsError, read_settings
-from flows.steps import RequestError, decide, request
+from flows.steps import RequestError, decide, plan, request, train
 from flows.week import Outcome, Request, iso_week, outcome_key, run_name
 from ingestion.lake import Lake
 from ingestion.manifest import Normalisation
-from seismic_model.data.dataset import Dataset, Difference, SurveyEntry, dataset_key
+from ingestion.withdrawal import record
+from seismic_model.config import MODEL_SIZES, RunConfig
+from seismic_model.data.dataset import Dataset, Difference, SurveyEntry, WithdrawnError, dataset_key
+from seismic_model.train import main as entry
 
 RAW = yaml.safe_load(Path(settings.__file__).with_name("demo.yaml").read_text())
 PARAMETERS = {
@@ -119,6 +122,40 @@ def test_a_week_with_nothing_new_trains_only_when_the_last_one_never_finished(la
     assert run is None
     assert "no survey is new since 2026-W48" in why
     assert decide(asked(lake), freeze(lake, "2026-W49", NEWER), "")[0] == "2026-w49-tiny-s0"
+
+
+def test_a_week_with_a_withdrawn_survey_trains_nothing_and_says_why(lake: Lake) -> None:
+    dataset = freeze(lake, "2026-W49", FIRST)
+    record(lake, "withdraw", "north", None, by="ann", reason="licence ended")
+    for forced in (False, True):
+        run, why = decide(asked(lake, force=forced), dataset, "")
+        assert run is None
+        assert "north (withdrawn on " in why
+    with pytest.raises(WithdrawnError, match="by ann: licence ended"):
+        plan(asked(lake), dataset, "2026-w49-tiny-s0")
+    assert not any(lake.objects("runs"))
+    config = planned(lake, dataset)
+    with pytest.raises(WithdrawnError, match="by ann: licence ended"):
+        train(asked(lake), config, None)
+    assert entry(["--config", config]) == 2
+    record(lake, "restore", "north", None, by="ann", reason="renewed")
+    assert decide(asked(lake), dataset, "")[0] == "2026-w49-tiny-s0"
+
+
+def planned(lake: Lake, dataset: str) -> str:
+    """A run that was planned before."""
+    config = RunConfig(
+        lake=lake.uri,
+        run="before",
+        dataset=dataset,
+        dataset_sha256=hashlib.sha256(lake.read(dataset)).hexdigest(),
+        model=MODEL_SIZES["tiny"],
+        window=(16, 16, 32),
+        steps=1,
+        batch=1,
+    )
+    lake.write(config.key, config.to_bytes())
+    return lake.uri_of(config.key)
 
 
 def test_what_the_freeze_said_is_passed_on(lake: Lake) -> None:
