@@ -17,15 +17,15 @@ if TYPE_CHECKING:
     from seismic_model.registry.lineage import Lineage, Model
 
 Action = Literal["withdraw", "restore"]
+_LONGEST = 200  # characters of a name or a reason
 
 
 def _said(_context: click.Context, _option: click.Parameter, value: str) -> str:
     if not value.strip() or len(value) > _LONGEST:
         raise click.BadParameter(f"{len(value)} characters; expected a few words, at most {_LONGEST}")
-    return value.strip()
+    return printable(value.strip())
 
 
-_LONGEST = 200  # characters
 _name = click.argument("name")
 _lake = click.option("--lake", "lake_uri", required=True, metavar="URI", help=LAKE_HELP)
 _why = click.option("--reason", required=True, metavar="TEXT", callback=_said, help="Why; kept on the lake.")
