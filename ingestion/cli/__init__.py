@@ -20,6 +20,7 @@ def main() -> None:
     survey schema                            JSON schema of the survey spec, for editors
     survey list --lake s3://LAKE             what is published, what is held back
     survey show NAME --lake s3://LAKE        one survey
+    survey withdraw NAME --lake s3://LAKE    it may not be used any more; which models were trained on it
 
     FILE may be a path, file:///… or s3://…; S3 is reached by the usual AWS_* variables (AWS_ENDPOINT_URL for
     a server of your own). A survey that is held back is released by its spec, a small YAML file beside it:
