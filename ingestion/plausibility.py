@@ -45,7 +45,7 @@ def doubtful_samples(scan: Scan) -> list[Finding]:
     if len(words) < _MIN_WORDS:
         return []
     right = f"write `sample_format: {declared}` into the survey spec when they are right"
-    if declared.startswith("int") and _is_unsigned(words, declared, order):
+    if declared.startswith("int") and is_unsigned(words, declared, order):
         return [
             hold(
                 "implausible-amplitudes",
@@ -129,7 +129,8 @@ def _share_in_range(words: npt.NDArray[np.uint8], declared: SampleFormat, order:
     return float(((leading >= low) & (leading <= high)).mean())
 
 
-def _is_unsigned(words: npt.NDArray[np.uint8], declared: SampleFormat, order: Order) -> bool:
+def is_unsigned(words: npt.NDArray[np.uint8], declared: SampleFormat, order: Order) -> bool:
+    """Whether integers (words, bytes) lie near the two ends of their range, as unsigned ones read as signed do."""
     values = _integers(words, order)
     end = np.abs(values) >= 1 << (8 * SAMPLE_BYTES[declared] - 2)
     return bool(end.mean() >= 0.9 and min((values > 0).mean(), (values < 0).mean()) >= 0.1)

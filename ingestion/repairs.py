@@ -58,10 +58,13 @@ def proposals(found: Inspection) -> list[Proposed]:
     comes first is repaired first, and the survey is judged again.
     """
     held = [finding for finding in found.findings if finding.severity == "hold"]
+    codes = {finding.code for finding in held}
+    if "byte-order-mixed" in codes:  # which no spec can say, and which makes everything else look wrong
+        return []
     irregular = bool(held) and found.traces is not None and not is_regular(found.sources[0], _way(found))
     if irregular and (said := _rescued(found, held[0])):
         return said
-    for group in (_LAYOUT, _FORMAT, _REST):
+    for group in (_LAYOUT, _FORMAT, _REST) if found.traces is not None else (_LAYOUT,):
         said = [
             proposed for finding in held if finding.code in group for proposed in group[finding.code](found, finding)
         ]
@@ -108,6 +111,10 @@ def _rescued(found: Inspection, finding: Finding) -> list[Proposed]:
 def _least(found: Inspection, values: dict[str, Any], way: Arrangement) -> dict[str, Any]:
     """``values`` without those that the headers say as well."""
     needed = dict(values)
+    try:
+        read_layout(found.sources[0], found.spec.model_copy(update=values))
+    except HeldError:  # for a reason that no spec changes
+        return {}
     for name in values:
         fewer = {one: value for one, value in needed.items() if one != name}
         try:
@@ -145,6 +152,8 @@ def _format_or_dead(found: Inspection, finding: Finding) -> list[Proposed]:
 def _non_finite(found: Inspection, finding: Finding) -> list[Proposed]:
     traces, state = _table(found)
     broken = int(np.count_nonzero(state.kept & (traces.non_finite > 0)))
+    if not state.live.any():
+        return []
     confidence: Confidence = "likely" if _few(broken, len(traces)) else "guess"
     evidence = f"{finding.found}; the others are whole"
     return [Proposed(field="non_finite", value="dead", evidence=evidence, confidence=confidence)]
@@ -210,9 +219,26 @@ def _misplaced(found: Inspection, finding: Finding) -> list[Proposed]:
     index = _index(traces, found.grid)[state.live]
     xy = coordinates(traces, found.spec)[state.live]
     fit = fit_affine(index, xy)
+    if said := _one_scalar(found, traces, state, index, finding):
+        return said
     off = np.zeros(len(traces), np.bool_)
     off[state.live] = _off(index, xy, fit) > 0.5
     return _dropped(found.spec, off, finding) if _few(int(off.sum()), int(state.live.sum())) else []
+
+
+def _one_scalar(
+    found: Inspection, traces: Traces, state: Liveness, index: npt.NDArray[np.int64], finding: Finding
+) -> list[Proposed]:
+    """The scalar of most traces, when it puts those of the others on the grid too."""
+    scalars, counts = np.unique(traces.column("coordinate_scalar")[state.live], return_counts=True)
+    if found.spec.coordinate_scalar is not None or len(scalars) == 1:
+        return []
+    most = int(scalars[counts.argmax()]) or 1
+    xy = coordinates(traces, found.spec.model_copy(update={"coordinate_scalar": most}))[state.live]
+    if (_off(index, xy, fit_affine(index, xy)) > 0.5).any():
+        return []
+    evidence = f"{finding.found}; with the scalar of {counts.max()} of them, {most}, all lie on one grid"
+    return [Proposed(field="coordinate_scalar", value=most, evidence=evidence, confidence="likely")]
 
 
 def _dropped(spec: SurveySpec, where: npt.NDArray[np.bool_], finding: Finding) -> list[Proposed]:
@@ -321,7 +347,11 @@ def _interval_in_other_units(found: Inspection, finding: Finding) -> list[Propos
         return said
     declared = found.layouts[0].interval
     readings = {"milliseconds": declared * 1000, "a negative number of microseconds": 65.536 - declared}
-    usual = {how: round(value, 3) for how, value in readings.items() if _INTERVALS[0] <= value <= _INTERVALS[1]}
+    usual = {
+        how: round(value, 3)
+        for how, value in readings.items()
+        if _INTERVALS[0] <= value <= _INTERVALS[1] and abs(4 * value - round(4 * value)) < 1e-6
+    }
     return [
         Proposed(
             field="sample_interval",

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ingestion.bounds import FILE_HEADER_BYTES
-from ingestion.plausibility import is_swapped, likely_format
+from ingestion.plausibility import is_swapped, is_unsigned, likely_format
 from ingestion.samples import SAMPLE_BYTES, Order
 from ingestion.segy import TRACE_HEADER_BYTES
 from ingestion.source import Source
@@ -68,17 +68,23 @@ def plausible_formats(words: npt.NDArray[np.uint8], order: Order) -> list[Sample
     words = words[words.any(axis=1)]
     if len(words) < _MIN_WORDS:
         return []
-    return [
-        name
-        for name, size in SAMPLE_BYTES.items()
-        if size == words.shape[1] and likely_format(words, name, order) is None and not is_swapped(words, name, order)
-    ]
+    return [name for name, size in SAMPLE_BYTES.items() if size == words.shape[1] and _plausible(words, name, order)]
 
 
 def some_words(source: Source, way: Arrangement) -> npt.NDArray[np.uint8]:
     """(words, bytes of a word) samples of traces spread through the file."""
     samples = _some_traces(source, way)[:, TRACE_HEADER_BYTES:]
     return np.ascontiguousarray(samples).reshape(-1, way.sample_bytes)
+
+
+def _plausible(words: npt.NDArray[np.uint8], name: SampleFormat, order: Order) -> bool:
+    if is_swapped(words, name, order):
+        return False
+    if name == "int32":  # of any size they could be taken for anything
+        return likely_format(words, "ieee", order) == "int32"
+    if name.startswith("int"):
+        return not is_unsigned(words, name, order)
+    return likely_format(words, name, order) is None
 
 
 def _ways(source: Source) -> Iterator[Arrangement]:

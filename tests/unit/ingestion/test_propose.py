@@ -5,17 +5,20 @@ from __future__ import annotations
 import json
 import struct
 from collections.abc import Callable
+from datetime import date
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from click.testing import CliRunner, Result
+from dirty_matrix import Case, seeded
+from dirty_matrix import write as write_case
 from segy_bytes import Draft, draft
 
 from ingestion.cli import main
 from ingestion.inspect import inspect
-from ingestion.propose import Proposal, propose
+from ingestion.propose import Proposal, as_yaml, propose
 from ingestion.source import open_source
 from ingestion.spec import SurveySpec, parse_spec
 
@@ -151,6 +154,7 @@ RELEASED: dict[str, tuple[Spoil, dict[str, Any]]] = {
         exchanged,
         {"inline_byte": 181, "crossline_byte": 185, "cdp_x_byte": 189, "cdp_y_byte": 193},
     ),
+    "scalars of some traces wrong": (header("scalar", slice(3, 8), -10), {"coordinate_scalar": -100}),
     "a delay that differs": (header("delay", [5], 1000), {"first_sample": 0.0}),
     "a count that differs": (header("count", 4, 19), {"samples_per_trace": 40}),
     "source coordinates": (source_coordinates, {"cdp_x_byte": 73, "cdp_y_byte": 77}),
@@ -208,6 +212,18 @@ def gathers(made: Draft) -> None:
     made.headers["offset"] = made.headers["at_13"] * 25
 
 
+def swap_samples(made: Draft) -> None:
+    made.code, made.samples = 5, made.samples.byteswap().view(made.samples.dtype)
+
+
+def unsigned(made: Draft) -> bytes:
+    made.samples = (made.samples * 4 + 32_768).astype(np.uint16).view(np.int16)
+    made.code = 3
+    data = bytearray(made.to_bytes())
+    struct.pack_into(made.order + "H", data, 3224, 0)
+    return bytes(data)
+
+
 def other_copies(made: Draft) -> None:
     copies(made)
     made.samples[-1] += 1
@@ -220,6 +236,10 @@ UNRESOLVED: dict[str, tuple[Spoil, str]] = {
     "cut": (lambda made: made.to_bytes()[:-10], "truncated"),
     "junk": (lambda _: np.random.default_rng(3).integers(0, 256, 20_000, np.uint8).tobytes(), "not-segy"),
     "empty": (lambda _: b"", "file-empty"),
+    "swapped samples": (swap_samples, "byte-order-mixed"),
+    "unsigned samples without code": (unsigned, "sample-format-unknown"),
+    "intervals of revision 2": (fields(revision=b"\x02\x00", binary={73: ("d", 4.0)}), "sample-interval-conflict"),
+    "traces missing of a counted number": (fields(revision=b"\x02\x00", binary={313: ("Q", 100)}), "100 are declared"),
     "all zero": (lambda made: made.samples.fill(0), "all-zero"),
     "numbers nowhere": (header("inline", ..., 7), "no other header bytes"),
 }
@@ -251,6 +271,19 @@ def test_a_guess_is_said_and_not_applied(kind: str, tmp_path: Path) -> None:
     assert (guess.field, guess.alternatives) == (field, alternatives)
     assert proposal.spec == SurveySpec()
     assert not proposal.publishable
+
+
+@pytest.mark.parametrize("case", seeded(60), ids=str)
+def test_of_the_matrix_clean_kinds_need_nothing_and_held_ones_are_never_released_without_a_line(
+    case: Case, tmp_path: Path
+) -> None:
+    proposal = propose([open_source(str(path)) for path in write_case(case, tmp_path)])
+    said = {one.field for one in proposal.values} - {"files"}
+    assert parse_spec(as_yaml(proposal, date(2026, 11, 30)).encode(), "proposed") == proposal.spec
+    if case.outcome == "published" and not case.spec:
+        assert (proposal.publishable, said) == (True, set())
+    elif case.outcome == "held" and not case.spec:
+        assert proposal.publishable == bool(said and not proposal.unresolved)
 
 
 def test_a_clean_file_needs_no_spec(tmp_path: Path) -> None:
