@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from flows.survey_release import release
 from flows.survey_withdraw import models, restore, withdraw
 from ingestion.cli import main
 from ingestion.cli.sweep import sweep
 
-for command in (withdraw, restore, models, sweep):
+for command in (release, withdraw, restore, models, sweep):
     main.add_command(command)
 
 if __name__ == "__main__":

@@ -8,7 +8,7 @@ from flows.week import Request, week_folder
 from ingestion.catalog import each_survey, load_manifest
 from ingestion.discover import Arrival, discover, sibling_uris
 from ingestion.lake import Lake
-from ingestion.manifest import Contract, Digest, Finding, SafeName, verdict_key
+from ingestion.manifest import Contract, Digest, Finding, SafeName
 from ingestion.quarantine import report_key
 from ingestion.spec import parse_spec
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class Work(Contract):
-    """One branch of the flow: an arrival to take in, or a published digest that still waits for its verdict."""
+    """One branch of the flow: an arrival to take in, or a published digest that waits for a verdict."""
 
     survey: SafeName
     arrival: Arrival | None
@@ -35,16 +35,25 @@ class SurveyOutcome(Contract):
 
 
 def find_work(request: Request) -> list[Work]:
-    """What lies in ``incoming/``, then what was published without a verdict, e.g. by a run that was killed."""
+    """What lies in ``incoming/``, then what was published and waits for a verdict, as ``_waits`` says."""
     lake = Lake(request.lake)
     arrivals = [Work(survey=arrival.survey, arrival=arrival, digest=None) for arrival in discover(lake)]
     waiting = [
         Work(survey=newest.survey, arrival=None, digest=newest.digest)
         for newest in each_survey(lake, lambda _survey, versions: versions[0])
-        if newest.withdrawal is None and not lake.exists(verdict_key(newest.survey, newest.digest))
+        if newest.withdrawal is None and _waits(lake, newest.survey, newest.digest)
     ]
     found = {work.survey: work for work in [*waiting, *arrivals]}
     return [found[name] for name in sorted(found) if not request.surveys or name in request.surveys]
+
+
+def _waits(lake: Lake, survey: str, digest: str) -> bool:
+    """Without a verdict, e.g. of a run that was killed, or with one from before a person asked for its release."""
+    from validation.releases import load_request
+    from validation.verdict import load_verdict
+
+    verdict, asked = load_verdict(lake, survey, digest), load_request(lake, survey, digest)
+    return verdict is None or (asked is not None and asked.created > verdict.created)
 
 
 def take_in(request: Request, work: Work) -> SurveyOutcome:

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from ingestion.catalog import digests
+from ingestion.catalog import Version, each_survey, newest_readable
 from ingestion.lake import Lake
 from ingestion.manifest import Manifest
 from validation.facts import has_coordinates
@@ -33,13 +33,16 @@ class Outline:
 
 
 def neighbours(lake: Lake, manifest: Manifest) -> list[Outline]:
-    """Outlines of all other published surveys in the same CRS.
+    """Outlines of all other surveys in use that have the same CRS.
 
     Those whose CRS is unknown share one coordinate space, as they do in the splits.
     """
-    newest = (digests(lake, survey)[-1:] for survey in lake.folders("surveys") if survey != manifest.survey)
-    outlines = (Outline.of(other) for versions in newest for other in versions)
-    return [outline for outline in outlines if outline and outline.crs == manifest.geometry.crs]
+
+    def outline(_survey: str, versions: list[Version]) -> Outline | None:
+        in_use, _ = newest_readable(lake, [version for version in versions if version.withdrawal is None])
+        return None if in_use is None or in_use.survey == manifest.survey else Outline.of(in_use)
+
+    return [known for known in each_survey(lake, outline) if known and known.crs == manifest.geometry.crs]
 
 
 def overlap(manifest: Manifest, known: Iterable[Outline]) -> pd.DataFrame:

@@ -1,0 +1,235 @@
+"""``survey release``: a survey that was held back, taken in again with a mended spec, or accepted as it is.
+
+It writes a request that validation reads, and lets validation judge. Nothing here makes a survey pass: a data set takes
+only digests whose verdict says so.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+import click
+
+from ingestion.cli.common import JSON_HELP, LAKE_HELP, existing_lake, messages, progress_bar
+from ingestion.manifest import Contract, Digest, Finding, SafeName
+from ingestion.spec import printable, safe_identifier
+
+if TYPE_CHECKING:
+    from ingestion.ingest import IngestResult
+    from ingestion.lake import Lake
+    from ingestion.manifest import Verdict
+    from ingestion.quarantine import QuarantineReport
+    from ingestion.spec import SurveySpec
+    from ingestion.volume import Progress
+
+
+class ReleaseError(Exception):
+    """The survey cannot be released so; the message says what to type instead."""
+
+
+class ReleaseOutcome(Contract):
+    """What became of the survey."""
+
+    survey: SafeName
+    status: Literal["passed", "held", "uploading"]
+    digest: Digest | None
+    findings: list[Finding]
+    report: str | None  # URI of the quarantine report, when it is held
+
+
+@dataclass(frozen=True)
+class Request:
+    """What a person asked for."""
+
+    codes: Sequence[str]
+    by: str
+    reason: str
+
+
+@click.command()
+@click.argument("name")
+@click.option("--lake", "lake_uri", required=True, metavar="URI", help=LAKE_HELP)
+@click.option("--spec", "spec_uri", metavar="YAML", help="Take the survey's files in again with this mended spec.")
+@click.option("--accept", "codes", multiple=True, metavar="CODE", help="Take responsibility for this finding; repeat.")
+@click.option("--by", required=True, help="Who decides; written into the verdict.")
+@click.option("--reason", required=True, help="Why; written into the verdict.")
+@click.option("--json", "as_json", is_flag=True, help=JSON_HELP)
+def release(
+    name: str, lake_uri: str, spec_uri: str | None, codes: tuple[str, ...], by: str, reason: str, as_json: bool
+) -> None:
+    """Release survey NAME, which was held back, or say why it still is.
+
+    With --spec its files are converted again as the mended spec says, then validated. With --accept a finding of
+    validation becomes a warning that names who and why. With neither it is only validated again, e.g. after damaged
+    objects were restored. Exit status 1 when it is still held back.
+    """
+    if not by.strip() or not reason.strip():
+        raise click.ClickException("--by and --reason must not be empty: the verdict names who released it and why")
+    with messages(), progress_bar() as progress:
+        lake = existing_lake(lake_uri)
+        spec = None if spec_uri is None else _read_spec(spec_uri)
+        try:
+            outcome = release_survey(
+                lake, safe_identifier(name), Request(codes, by.strip()[:200], reason.strip()[:2000]), spec, progress
+            )
+        except ReleaseError as error:
+            raise click.ClickException(printable(str(error))) from error
+    if as_json:
+        click.echo(outcome.model_dump_json(indent=2))
+    else:
+        _echo(outcome)
+    sys.exit(0 if outcome.status == "passed" else 1)
+
+
+def release_survey(
+    lake: Lake, survey: str, request: Request, spec: SurveySpec | None, progress: Progress
+) -> ReleaseOutcome:
+    """Ask for what is held back of ``survey`` to be judged again. Raises ``ReleaseError``; then nothing was written."""
+    report = _held_report(lake, survey)
+    _check_codes(report, request.codes, again=spec is not None)
+    if spec is None:
+        return _judge(lake, report.survey, report.digest, request)
+    result = _take_in_again(lake, report, spec, progress)
+    if result.manifest is None or result.digest is None:
+        status: Literal["held", "uploading"] = "uploading" if result.status == "uploading" else "held"
+        return _outcome(lake, result.survey, status, result.digest, result.findings, result.report_key)
+    outcome = _judge(lake, result.manifest.survey, result.manifest.digest, request)
+    if outcome.status == "passed" and report.digest != outcome.digest:
+        _remove(lake, report)
+    return outcome
+
+
+def _held_report(lake: Lake, survey: str) -> QuarantineReport:
+    """The newest report on ``survey`` that no newer published version has overtaken."""
+    from ingestion.catalog import versions
+    from ingestion.quarantine import reports
+
+    published = versions(lake, survey)
+    held = [report for report in reports(lake) if report.survey == survey]
+    if not published and not held:
+        raise ReleaseError(f"no survey {survey!r} on {lake.uri}; `survey list --lake {lake.uri}` names them")
+    if published:
+        newest = published[0]
+        held = [report for report in held if report.digest == newest.digest or report.created > newest.since]
+    if not held:
+        raise ReleaseError(f"nothing of survey {survey} is held back: {_state(lake, survey, published[0].digest)}")
+    return max(held, key=lambda report: report.created)
+
+
+def _state(lake: Lake, survey: str, digest: str) -> str:
+    from validation.verdict import load_verdict
+
+    verdict = load_verdict(lake, survey, digest)
+    if verdict is None:
+        return f"{digest[:12]} is published and waits for its verdict, which the weekly run gives"
+    return f"{digest[:12]} has {verdict.status} on {verdict.created:%Y-%m-%d}"
+
+
+def _check_codes(report: QuarantineReport, codes: Sequence[str], *, again: bool) -> None:
+    """Refuse codes that nobody gave, that do not hold the survey, or that a person may not accept."""
+    from validation.releases import acceptable
+    from validation.rules import load
+
+    suites = load()
+    held = [finding.code for finding in report.findings if finding.severity == "hold"]
+    reasons = f"{report.survey} is held back for {', '.join(held)}"
+    for code in codes:
+        rule = suites.rule(code)
+        if rule is None and code not in held:
+            raise ReleaseError(f"unknown code {code!r}; {reasons}")
+        if rule is not None and rule.severity == "warn":
+            raise ReleaseError(f"{code} is only a warning and holds nothing back; {reasons}")
+        if not acceptable(suites, code):
+            raise ReleaseError(
+                f"{code} cannot be accepted: the volume is not what it says, or there is none. "
+                f"What would release it: {_advice(report, code)}"
+            )
+        if code not in held and not again:
+            raise ReleaseError(f"{code} was not found; {reasons}")
+    if report.held_by == "ingestion" and not again:
+        raise ReleaseError(
+            f"{report.survey} was held back before it was converted ({', '.join(held)}): there is no volume to judge; "
+            "give the mended survey spec with --spec, or put a mended file under incoming/"
+        )
+
+
+def _advice(report: QuarantineReport, code: str) -> str:
+    found = next((finding.release for finding in report.findings if finding.code == code), "")
+    return found or "deliver the survey again"
+
+
+def _take_in_again(lake: Lake, report: QuarantineReport, spec: SurveySpec, progress: Progress) -> IngestResult:
+    from ingestion.discover import sibling_uris
+    from ingestion.ingest import ingest
+
+    if not report.sources:
+        raise ReleaseError(f"the report on {report.survey} names no files; put them under incoming/ with a usable name")
+    uris = sibling_uris(report.sources[0], spec) if spec.files else report.sources
+    try:
+        return ingest(uris, lake, spec, name=_original_name(report), progress=progress)
+    except FileNotFoundError as error:
+        raise ReleaseError(f"{error}, though the report names it; bring it back, or `survey ingest` it anew") from error
+
+
+def _original_name(report: QuarantineReport) -> str:
+    """What the survey was called before its name was made safe, so that it keeps its identifier."""
+    names = (report.original_name, report.original_name.rpartition(".")[0], report.survey)
+    return next(name for name in names if name and safe_identifier(name) == report.survey)
+
+
+def _judge(lake: Lake, survey: str, digest: str, request: Request) -> ReleaseOutcome:
+    from ingestion.quarantine import report_key
+    from validation.checks import validate
+    from validation.releases import record_request
+
+    record_request(lake, survey, digest, request.codes, request.by, request.reason)
+    verdict: Verdict = validate(lake, survey, digest)
+    report = report_key(survey, digest) if verdict.status == "held" else None
+    return _outcome(lake, survey, verdict.status, digest, verdict.findings, report)
+
+
+def _outcome(
+    lake: Lake,
+    survey: str,
+    status: Literal["passed", "held", "uploading"],
+    digest: str | None,
+    findings: list[Finding],
+    report: str | None,
+) -> ReleaseOutcome:
+    page = None if report is None else lake.uri_of(f"{report.removesuffix('.json')}.html")
+    return ReleaseOutcome(survey=survey, status=status, digest=digest, findings=findings, report=page)
+
+
+def _remove(lake: Lake, report: QuarantineReport) -> None:
+    """A report that was answered by another digest; the request and the verdict keep who and why."""
+    from ingestion.manifest import quarantine_folder
+
+    folder = quarantine_folder(report.survey, report.digest)
+    lake.delete([f"{folder}/report.json", f"{folder}/report.html"])
+
+
+def _read_spec(uri: str) -> SurveySpec:
+    from ingestion.discover import spec_text
+    from ingestion.source import open_source
+    from ingestion.spec import parse_spec
+
+    found = open_source(uri)
+    return parse_spec(spec_text(found.lake, found.lake.head(found.key)), found.uri)
+
+
+def _echo(outcome: ReleaseOutcome) -> None:
+    from ingestion.console import echo_findings
+
+    words = {
+        "passed": "released; the next data set takes it",
+        "held": "still held back",
+        "uploading": "not taken in: its files are not all there, or changed while they were read; try again later",
+    }
+    version = f" ({outcome.digest[:12]})" if outcome.digest else ""
+    click.echo(f"{outcome.survey}{version}: {words[outcome.status]}")
+    echo_findings(outcome.findings, [])
+    if outcome.report is not None:
+        click.echo(f"\nreport: {printable(outcome.report)}")
