@@ -156,7 +156,8 @@ class SurveySpec(Contract):
     )
     polarity: Literal["normal", "reverse", "unknown"] = Field(
         default="unknown",
-        description="SEG polarity: in `normal` an increase of impedance is a negative number. Kept with the volume.",
+        description="In `normal`, an increase of impedance, as at the water bottom, is a positive peak; "
+        "in `reverse`, a negative one. Kept with the volume, and compared with the data by validation.",
         examples=["normal"],
     )
     amplitude_unit: str | None = Field(

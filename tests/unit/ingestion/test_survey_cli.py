@@ -189,5 +189,5 @@ def test_no_file_moves_the_terminal(folder: Path) -> None:
 
 def test_help_teaches(folder: Path) -> None:
     assert "survey ingest NAME.sgy --lake" in survey(folder, "--help").stdout
-    for command in ("inspect", "ingest", "list", "show"):
+    for command in ("inspect", "propose", "ingest", "schema", "list", "show"):
         assert survey(folder, command, "--help").exit_code == 0
