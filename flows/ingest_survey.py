@@ -8,14 +8,13 @@ Ends with an error when the survey is held back; the report on the lake says wha
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from metaflow import FlowSpec, Parameter, card, current, retry, step
 
 import flows
 import ingestion
 import validation
 from flows import cards, surveys
+from ingestion.discover import described
 from ingestion.lake import Lake
 
 _TRAVEL_WITH_THE_FLOW = (flows, ingestion, validation)
@@ -30,13 +29,14 @@ class IngestSurvey(FlowSpec):
 
     lake = Parameter("lake", help="where everything lies: s3://BUCKET/PREFIX or file:///DIR", required=True)
     file = Parameter("file", help="the SEG-Y file: a path, file:// or s3:// URI", required=True)
-    spec = Parameter("spec", help="survey spec (YAML) for what the file does not say", default="")
+    spec = Parameter("spec", help="survey spec (YAML); default: NAME.yaml beside NAME.sgy", default="")
 
     @step
     def start(self):
-        """Ask the lake, and read the spec, if there is one."""
+        """Ask the lake, and read the spec that is given or lies beside the file."""
         Lake(self.lake).check()
-        self.spec_text = Path(self.spec).read_bytes() if self.spec else b""
+        self.described = described(self.file, self.spec or None)
+        print(f"survey spec: {self.described.spec_uri or 'none'}")
         self.next(self.ingest)
 
     @retry(times=2, minutes_between_retries=0)
@@ -44,7 +44,7 @@ class IngestSurvey(FlowSpec):
     @step
     def ingest(self):
         """SEG-Y to a published MDIO volume, or to quarantine with the reasons."""
-        self.outcome = surveys.take_in_file(self.lake, self.file, self.spec_text, self.spec)
+        self.outcome = surveys.take_in_file(self.lake, self.described)
         cards.survey(current.card["survey"], self.outcome, surveys.pictures_of(self.lake, self.outcome))
         self.next(self.validate)
 

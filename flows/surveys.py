@@ -6,11 +6,10 @@ from typing import TYPE_CHECKING, Literal
 
 from flows.week import Request, week_folder
 from ingestion.catalog import each_survey, load_manifest
-from ingestion.discover import Arrival, discover, sibling_uris
+from ingestion.discover import Arrival, Described, discover
 from ingestion.lake import Lake
 from ingestion.manifest import Contract, Digest, Finding, SafeName
 from ingestion.quarantine import report_key
-from ingestion.spec import parse_spec
 
 if TYPE_CHECKING:
     from ingestion.ingest import IngestResult
@@ -66,12 +65,11 @@ def take_in(request: Request, work: Work) -> SurveyOutcome:
     return _of_result(ingest_arrival(lake, work.arrival))
 
 
-def take_in_file(lake_uri: str, file_uri: str, spec_text: bytes, spec_name: str) -> SurveyOutcome:
-    """Ingest one SEG-Y file, or all that its spec lists beside it. Raises ``SpecError`` or ``FileNotFoundError``."""
+def take_in_file(lake_uri: str, file: Described) -> SurveyOutcome:
+    """Ingest one SEG-Y file, or all that its spec lists beside it. Raises ``FileNotFoundError``."""
     from ingestion.ingest import ingest
 
-    spec = parse_spec(spec_text, spec_name)
-    return _of_result(ingest(sibling_uris(file_uri, spec), Lake(lake_uri), spec))
+    return _of_result(ingest(file.uris, Lake(lake_uri), file.spec, name=file.name))
 
 
 def _of_result(result: IngestResult) -> SurveyOutcome:

@@ -15,11 +15,13 @@ import hashlib
 import json
 from collections import defaultdict
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import PurePosixPath
 from urllib.parse import quote
 
-from ingestion.lake import Entry, Lake
+from ingestion.lake import Entry, Lake, split_uri
 from ingestion.manifest import FORMAT_VERSION, Contract, Digest, SafeName
+from ingestion.source import Source, open_source
 from ingestion.spec import MAX_SPEC_BYTES, SpecError, SurveySpec, parse_spec, printable, safe_identifier
 from ingestion.withdrawal import all_events, withdrawal
 
@@ -64,6 +66,47 @@ def sibling_uris(uri: str, spec: SurveySpec) -> list[str]:
     folder = uri.rpartition("/")[0]
     names = [quote(name) for name in spec.files] if uri.startswith("file://") else spec.files
     return [f"{folder}/{name}" if folder else name for name in names] or [uri]
+
+
+@dataclass(frozen=True)
+class Described:
+    """A SEG-Y file with what is said of it."""
+
+    spec: SurveySpec
+    uris: list[str]  # of all files of its survey, in order
+    name: str | None  # of the survey, where the spec's file gives it
+    spec_uri: str | None  # where the spec lies; None: there is none
+
+
+def described(file: str, spec_uri: str | None) -> Described:
+    """The SEG-Y file at ``file`` (a path, file:// or s3:// URI) with the spec at ``spec_uri``, else the one beside it.
+
+    Raises ``SpecError``, ``FileNotFoundError`` or ``LakeError``.
+    """
+    if file.startswith("s3://"):
+        folder, key = split_uri(file)
+        folder.check(key)
+    found = _beside(file) if spec_uri is None else open_source(spec_uri)
+    if found is None:
+        return Described(SurveySpec(), [file], None, None)
+    spec = parse_spec(spec_text(found.lake, found.lake.head(found.key)), found.uri)
+    if spec.files and split_uri(file)[1] not in spec.files:
+        raise SpecError(f"{file} is not among the files of {found.uri}; give one of these")
+    return Described(spec, sibling_uris(file, spec), PurePosixPath(found.name).stem if spec.files else None, found.uri)
+
+
+def _beside(file: str) -> Source | None:
+    """The spec beside a file. Raises ``SpecError`` when there are two."""
+    open_source(file)  # a wrong name is said before anything else
+    stem = file.removesuffix(PurePosixPath(file).suffix)
+    found = []
+    for suffix in SPEC_SUFFIXES:
+        with suppress(FileNotFoundError):
+            found.append(open_source(stem + suffix))
+    if len(found) > 1:
+        both = " and ".join(each.uri for each in found)
+        raise SpecError(f"both {both} lie beside the file; take one away, or give one with --spec")
+    return found[0] if found else None
 
 
 def _specs(lake: Lake, entries: dict[str, Entry]) -> dict[str, bytes]:

@@ -14,7 +14,6 @@ from ingestion.spec import printable
 
 if TYPE_CHECKING:
     from ingestion.lake import Lake
-    from ingestion.source import Source
     from ingestion.spec import SurveySpec
     from ingestion.volume import Progress
 
@@ -25,42 +24,12 @@ JSON_HELP = "Print one JSON object instead of text."
 
 def spec_of(file: str, spec_uri: str | None) -> tuple[SurveySpec, list[str], str | None]:
     """The spec of ``file``, the URIs of all files of its survey, and its name where the spec's file gives it."""
-    from ingestion.discover import SPEC_SUFFIXES, sibling_uris, spec_text
-    from ingestion.lake import split_uri
-    from ingestion.source import open_source
-    from ingestion.spec import SurveySpec, parse_spec
+    from ingestion.discover import described
 
-    if file.startswith("s3://"):
-        folder, key = split_uri(file)
-        folder.check(key)
-    if spec_uri is None:
-        open_source(file)  # a wrong name is said before anything else
-        stem = file.removesuffix(Path(file).suffix)
-        beside = [found for suffix in SPEC_SUFFIXES if (found := _source_if_there(stem + suffix)) is not None]
-        if not beside:
-            return SurveySpec(), [file], None
-        if len(beside) > 1:
-            both = " and ".join(printable(found.uri) for found in beside)
-            raise click.ClickException(f"both {both} lie beside the file; take one away, or give one with --spec")
-        [found] = beside
-        click.echo(f"using the survey spec {printable(found.uri)}", err=True)
-    else:
-        found = open_source(spec_uri)
-    spec = parse_spec(spec_text(found.lake, found.lake.head(found.key)), found.uri)
-    if spec.files and split_uri(file)[1] not in spec.files:
-        raise click.ClickException(
-            f"{printable(file)} is not among the files of {printable(found.uri)}; give one of these"
-        )
-    return spec, sibling_uris(file, spec), Path(found.name).stem if spec.files else None
-
-
-def _source_if_there(uri: str) -> Source | None:
-    from ingestion.source import open_source
-
-    try:
-        return open_source(uri)
-    except FileNotFoundError:
-        return None
+    found = described(file, spec_uri)
+    if spec_uri is None and found.spec_uri is not None:
+        click.echo(f"using the survey spec {printable(found.spec_uri)}", err=True)
+    return found.spec, found.uris, found.name
 
 
 def existing_lake(uri: str) -> Lake:

@@ -198,7 +198,7 @@ def _registered(lake: Lake, runs: _Runs, client: MlflowClient | None) -> tuple[d
         each.sort(key=lambda row: (not row.champion, not row.aliases))
     lost = [
         f"version {row.version}{' (@' + ', @'.join(row.aliases) + ')' if row.aliases else ''} comes from run "
-        f"{run or '(not said)'}, which this lake does not hold"
+        f"{run}, which this lake does not hold"
         for run, each in found.items()
         if run not in runs.configs
         for row in each
@@ -210,7 +210,7 @@ def _asked(lake: Lake, client: MlflowClient) -> list[tuple[str, Registered]]:
     now = aliases(client)
     return [
         (
-            each.tags.get(RUN, "") if each.tags.get(LAKE, lake.uri) == lake.uri else f"on {each.tags[LAKE]}",
+            _origin(lake, each.tags),
             Registered(
                 version=str(each.version),
                 aliases=sorted(alias for alias, number in now.items() if number == str(each.version)),
@@ -219,6 +219,12 @@ def _asked(lake: Lake, client: MlflowClient) -> list[tuple[str, Registered]]:
         )
         for each in versions(client)
     ]
+
+
+def _origin(lake: Lake, tags: Mapping[str, str]) -> str:
+    """The run that a version comes from; on another lake runs of the same name are others."""
+    run, where = tags.get(RUN, "(not said)"), tags.get(LAKE, lake.uri)
+    return run if where == lake.uri else f"{run} on {where}"
 
 
 def _noted(lake: Lake, runs: _Runs) -> list[tuple[str, Registered]]:

@@ -240,3 +240,45 @@ def test_a_killed_ingest_is_invisible_and_the_next_one_completes(lake: Lake, tmp
         result = ingest(str(path), here)
         assert result.status == ("unchanged" if whole else "published")
         check_whole(here, result, made, shape)
+
+
+_AT_ONCE = """
+import sys, time
+from pathlib import Path
+import ingestion.ingest as module
+from ingestion.catalog import surveys
+from ingestion.lake import Lake
+
+source, lake, barrier, me = sys.argv[1:]
+write = module.write_volume
+
+def after_all_have_looked(*arguments):
+    Path(barrier, me).touch()
+    while len(list(Path(barrier).iterdir())) < 3 or (me == "late" and not surveys(Lake(lake))):
+        time.sleep(0.01)
+    return write(*arguments)
+
+module.write_volume = after_all_have_looked
+print(module.ingest(source, Lake(lake), name="one").model_dump_json())
+"""
+
+
+@pytest.mark.parametrize("scheme", ["s3", "file"])
+def test_several_ingests_at_once_end_in_one_survey(lake: Lake, tmp_path: Path, scheme: str) -> None:
+    """All convert the same bytes, from copies of different age, into the same keys: two together, one afterwards."""
+    here = lake if scheme == "s3" else Lake(f"file://{tmp_path}/lake")
+    shape = (70, 70, 40)
+    made = draft(shape)
+    (tmp_path / "barrier").mkdir()
+    children = []
+    for age, name in enumerate(("first", "second", "late")):
+        path = tmp_path / f"{name}.sgy"
+        path.write_bytes(made.to_bytes())
+        os.utime(path, (10**9 + age, 10**9 + age))
+        command = [sys.executable, "-c", _AT_ONCE, path, here.uri, tmp_path / "barrier", name]
+        children.append(subprocess.Popen(command, stdout=subprocess.PIPE, text=True))
+    results = [IngestResult.model_validate_json(child.communicate(timeout=200)[0]) for child in children]
+    assert sorted(result.status for result in results) == ["published", "unchanged", "unchanged"]
+    assert results[0].manifest == results[1].manifest == results[2].manifest
+    assert [manifest.digest for manifest in surveys(here)] == [results[0].digest]
+    check_whole(here, results[0], made, shape)

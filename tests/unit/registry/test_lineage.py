@@ -2,25 +2,21 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner, Result
-from planned import MODEL
+from lineages import NEW, OLD, frozen, run
 from published import manifest_of
 
 from flows.survey_command import main
 from ingestion.lake import Lake
-from ingestion.manifest import Normalisation, manifest_key
-from seismic_model.config import Init, RunConfig
-from seismic_model.data.dataset import Dataset, Difference, SplitPolicy, SurveyEntry, dataset_key
+from ingestion.manifest import manifest_key
+from seismic_model.data.dataset import dataset_key
 from seismic_model.registry.audit import Action, AuditEntry, record
 from seismic_model.registry.lineage import models_of
-
-OLD, NEW = "1" * 64, "2" * 64
 
 
 @pytest.fixture
@@ -31,50 +27,6 @@ def lake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Lake:
         manifest = manifest_of("north", (4, 4, 4), digest=digest, version=version)
         lake.write(manifest_key("north", digest), manifest.to_bytes())
     return lake
-
-
-def frozen(lake: Lake, week: str, **surveys: tuple[str, float]) -> str:
-    """Digest and weight of each survey."""
-    dataset = Dataset(
-        week=week,
-        created=datetime(2026, 11, 30, tzinfo=UTC),
-        window=(8, 8, 8),
-        split=SplitPolicy(cell_size=400, held_out_share=0.2, salt="1"),
-        held_out_cells=[],
-        surveys=[
-            SurveyEntry(
-                survey=survey,
-                digest=digest,
-                manifest_sha256=digest,
-                normalisation=Normalisation(centre=0, scale=1, clip=6),
-                weight=weight,
-                licence=None,
-            )
-            for survey, (digest, weight) in surveys.items()
-        ],
-        excluded=[],
-        difference=Difference(previous=None, added=[], removed=[], superseded=[], unchanged=[]),
-    )
-    lake.write(dataset_key(week), dataset.to_bytes())
-    return week
-
-
-def run(lake: Lake, name: str, week: str, parent: str | None = None, version: str | None = None) -> None:
-    init = Init(origin="weights", run=parent, step=1, weights_sha256=OLD) if parent else Init()
-    config = RunConfig(
-        lake=lake.uri,
-        run=name,
-        dataset=dataset_key(week),
-        dataset_sha256=hashlib.sha256(lake.read(dataset_key(week))).hexdigest(),
-        model=MODEL,
-        window=(8, 8, 8),
-        steps=1,
-        batch=1,
-        init=init,
-    )
-    lake.write(config.key, config.to_bytes())
-    if version:
-        lake.write(f"runs/{name}/outcome.json", json.dumps({"version": version}).encode())
 
 
 def noted(lake: Lake, minute: int, action: Action, version: str, **before: str) -> None:
