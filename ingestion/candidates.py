@@ -14,8 +14,8 @@ from itertools import combinations
 import numpy as np
 import numpy.typing as npt
 
-from ingestion.samples import Order
-from ingestion.segy import TRACE_HEADER_BYTES, Layout
+from ingestion.samples import TRACE_HEADER_BYTES, Order
+from ingestion.segy import Layout
 from ingestion.source import BLOCK_BYTES, Source
 from ingestion.spec import LineType, SurveySpec
 from ingestion.vertical import scaled

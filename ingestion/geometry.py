@@ -24,6 +24,15 @@ def coordinates(traces: Traces, spec: SurveySpec, x: str = "cdp_x", y: str = "cd
     return np.stack([scaled(traces.column(name), scalar) for name in (x, y)], axis=1)
 
 
+def coordinates_of(traces: Traces, number_N: npt.NDArray[np.int64], spec: SurveySpec) -> Coordinates:
+    """(n, 2) coordinates of the traces with these numbers, from 0."""
+    scalar = traces.table["coordinate_scalar"][number_N].astype(np.int64)
+    if spec.coordinate_scalar is not None:
+        scalar = np.full_like(scalar, spec.coordinate_scalar)
+    columns = [scaled(traces.table[name][number_N].astype(np.int64), scalar) for name in ("cdp_x", "cdp_y")]
+    return np.stack(columns, axis=1)
+
+
 def locate(
     traces: Traces, live: npt.NDArray[np.bool_], grid: Grid, spec: SurveySpec
 ) -> tuple[Geometry | None, list[Finding], list[str]]:

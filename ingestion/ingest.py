@@ -246,13 +246,13 @@ def _convert(
     lake: Lake, survey: Survey, name: str, digest: str, source_digests: list[str], progress: Progress
 ) -> Manifest:
     folder = f"{survey_folder(name, digest)}/volume.mdio"
-    statistics = write_volume(survey, lake, folder, name, progress)
+    written = write_volume(survey, lake, folder, name, progress)
     for source in survey.sources:  # else a file replaced meanwhile would be taken for a failed verification
         source.check_unchanged()
-    volume = verify_volume(survey, lake, folder, statistics, progress)
+    volume = verify_volume(survey, lake, folder, written, progress)
     for source in survey.sources:
         source.check_unchanged()
-    return _manifest(survey, name, digest, source_digests, statistics, volume, created=next_moment(lake, name))
+    return _manifest(survey, name, digest, source_digests, written.statistics, volume, created=next_moment(lake, name))
 
 
 def _manifest(

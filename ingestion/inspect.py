@@ -6,11 +6,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
+import numpy as np
+
 from ingestion.candidates import find_candidates
 from ingestion.geometry import handedness, locate
 from ingestion.grid import Grid, build_grid
 from ingestion.manifest import Axis, Finding, Geometry
-from ingestion.scan import Progress, scan
+from ingestion.scan import Progress, scan, trace_table
 from ingestion.segy import Layout, read_layout
 from ingestion.source import HeldError, Source, hold
 from ingestion.spec import SurveySpec
@@ -105,7 +107,7 @@ class Inspection:
         """Smallest and largest finite sample; None when there is none."""
         if self.traces is None or not len(self.traces):
             return None
-        low, high = float(self.traces.lowest.min()), float(self.traces.highest.max())
+        low, high = (float(self.traces.table["lowest"].min()), float(self.traces.table["highest"].max()))
         return [low, high] if low <= high else None
 
 
@@ -123,9 +125,7 @@ def inspect(
     except HeldError as held:
         found.findings += held.findings
         return found
-    if traces is None:
-        traces = Traces.of([scan(s, layout, spec, progress) for s, layout in zip(sources, found.layouts, strict=True)])
-    found.traces = traces
+    found.traces = traces = _read(found, progress) if traces is None else traces
     for layout in found.layouts:
         found.notes += [note for note in layout.notes if note not in found.notes]
 
@@ -140,6 +140,13 @@ def inspect(
         found.geometry, findings, notes = locate(traces, found.state.live, found.grid, spec)
         _add(found, findings, notes)
     return found
+
+
+def _read(found: Inspection, progress: Progress) -> Traces:
+    table = trace_table(found.layouts, found.spec)
+    firsts = np.cumsum([0] + [layout.traces for layout in found.layouts])
+    files = zip(found.sources, found.layouts, firsts.tolist(), strict=False)
+    return Traces([scan(source, layout, found.spec, table, first, progress) for source, layout, first in files], table)
 
 
 def _add(found: Inspection, findings: list[Finding], notes: list[str]) -> None:

@@ -95,7 +95,11 @@ class Lake:
 
     def read_range(self, key: str, start: int, length: int) -> bytes:
         """``length`` bytes of ``key`` from ``start``. Raises ``FileNotFoundError``."""
-        return bytes(obstore.get_range(self.store, _checked(key), start=start, length=length))
+        return bytes(self.buffer(key, start, length))
+
+    def buffer(self, key: str, start: int, length: int) -> memoryview:
+        """As ``read_range``, without a copy of what may be large."""
+        return memoryview(obstore.get_range(self.store, _checked(key), start=start, length=length))
 
     def read_json(self, key: str) -> Any:
         """Parsed JSON of ``key``. Raises ``FileNotFoundError``."""

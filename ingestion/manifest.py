@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import BaseModel, ConfigDict, Field
 
-FORMAT_VERSION = 1  # part of every digest; raise it by hand when the same SEG-Y would be converted otherwise
+FORMAT_VERSION = 2  # part of every digest; raise it by hand when the same SEG-Y would be converted otherwise
 
 SafeName = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9._-]{0,127}$")]
 Digest = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]

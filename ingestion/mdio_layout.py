@@ -8,14 +8,18 @@ the first trace's coordinate scalar to all. Structure, codecs, names and attribu
 from __future__ import annotations
 
 import base64
+import json
 from datetime import UTC, datetime
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import numpy.typing as npt
+import zarr
+from numcodecs import Blosc
+from zarr.codecs import BloscCodec
+from zarr.storage import MemoryStore, StorePath
 
-from ingestion.geometry import coordinates
 from ingestion.inspect import Survey
 from ingestion.lake import Lake
 from ingestion.samples import FORMAT_CODES
@@ -23,11 +27,16 @@ from ingestion.samples import FORMAT_CODES
 if TYPE_CHECKING:
     import xarray
 
+AMPLITUDE = "amplitude"
+CELL_ARRAYS_OF_MDIO = {"cdp_x", "cdp_y", "trace_mask"}
+# beside these, what only `survey export` needs; `trace_number` counts from 1 through all files, 0 is none
+CELL_ARRAYS = CELL_ARRAYS_OF_MDIO | {"trace_number", "trace_header_233_240"}
+_CELL_CHUNK = 1024  # edge
 _COORDINATE_UNITS = {1: "m", 2: "ft"}  # measurement system of the binary header
 
 
 def create_store(survey: Survey, lake: Lake, folder: str, name: str) -> None:
-    """Write metadata, axes, coordinates and live mask of ``survey`` below ``folder``; amplitudes stay all fill.
+    """Write metadata and axes of ``survey`` below ``folder``; all other arrays stay all fill.
 
     Built in memory and put object by object, so that nothing is deleted first and the same files give the same bytes.
     """
@@ -35,24 +44,55 @@ def create_store(survey: Survey, lake: Lake, folder: str, name: str) -> None:
         zarr_warnings_suppress_unstable_numcodecs_v3,
         zarr_warnings_suppress_unstable_structs_v3,
     )
-    from zarr.storage import MemoryStore
 
     objects: dict[str, Any] = {}
     store = MemoryStore(objects)
     dataset = _dataset(survey, name)
-    small = [*dataset.dims, "cdp_x", "cdp_y", "trace_mask"]
     with zarr_warnings_suppress_unstable_structs_v3(), zarr_warnings_suppress_unstable_numcodecs_v3():
         dataset.to_zarr(store, mode="w", compute=False, consolidated=False, write_empty_chunks=False)
-        dataset[small].to_zarr(store, mode="r+", consolidated=False, write_empty_chunks=False)
+        dataset[list(dataset.dims)].to_zarr(store, mode="r+", consolidated=False, write_empty_chunks=False)
+        for array in CELL_ARRAYS - CELL_ARRAYS_OF_MDIO:
+            _add_cell_array(store, array, survey.grid.shape)
     for key, value in objects.items():
         lake.write(f"{folder}/{key}", value.to_bytes())
+
+
+def stored_array(lake: Lake, folder: str, name: str, mode: Literal["r", "r+"] = "r") -> zarr.Array[Any]:
+    """One array of the store below ``folder``."""
+    with zarr.config.set({"array.write_empty_chunks": False}):
+        return zarr.open_array(StorePath(lake.zarr_store(folder, read_only=mode == "r"), name), mode=mode)
+
+
+def amplitude_codec(lake: Lake, folder: str) -> Blosc:
+    """What a stored chunk of amplitudes is compressed with, by the store's own metadata."""
+    described = json.loads(lake.read(f"{folder}/{AMPLITUDE}/zarr.json"))["codecs"][-1]["configuration"]
+    shuffle = {"noshuffle": Blosc.NOSHUFFLE, "shuffle": Blosc.SHUFFLE, "bitshuffle": Blosc.BITSHUFFLE}
+    return Blosc(described["cname"], described["clevel"], shuffle[described["shuffle"]], described["blocksize"])
+
+
+def cell_chunks(shape: tuple[int, int]) -> tuple[int, int]:
+    """Chunks of an array with one value a cell."""
+    return min(shape[0], _CELL_CHUNK), min(shape[1], _CELL_CHUNK)
+
+
+def _add_cell_array(store: MemoryStore, name: str, shape: tuple[int, int]) -> None:
+    zarr.create_array(
+        store,
+        name=name,
+        shape=shape,
+        chunks=cell_chunks(shape),
+        dtype="int64",
+        fill_value=0,
+        compressors=BloscCodec(cname="zstd", clevel=5, shuffle="shuffle"),
+        dimension_names=("inline", "crossline"),
+    )
 
 
 @lru_cache
 def header_fields(order: str) -> tuple[np.dtype[np.void], np.dtype[np.void]]:
     """The trace header of SEG-Y rev 1 as it lies in a file of byte ``order``, and as MDIO stores it (native, packed).
 
-    Bytes 233-240, which the standard leaves unassigned, are not kept: the default export could not write them.
+    Bytes 233-240, which the standard leaves unassigned, are kept beside it: ``mdio_to_segy`` could not write them.
     """
     from segy.standards import get_segy_standard
 
@@ -81,15 +121,11 @@ def _dataset(survey: Survey, name: str) -> xarray.Dataset:
             variable.data_type = ScalarType.FLOAT64
     described.metadata.created_on = datetime.fromtimestamp(0, UTC)  # the manifest says when; equal input, equal bytes
     dataset: xarray.Dataset = to_xarray_dataset(described)
-    values: dict[str, npt.NDArray[Any]] = {
-        "inline": grid.inline.values().astype(np.int32),
-        "crossline": grid.crossline.values().astype(np.int32),
-        domain: axis.values(),
-        **gridded_coordinates(survey),
-    }
-    dataset = _with_values(dataset, values)
-    dataset["trace_mask"].variable.data = grid.live_IX
-    return _with_file_headers(dataset, survey)
+    for array in CELL_ARRAYS_OF_MDIO:
+        dataset[array].encoding["chunks"] = cell_chunks(grid.shape)
+    axes = {"inline": grid.inline.values(), "crossline": grid.crossline.values()}
+    lines = {name: values.astype(np.int32) for name, values in axes.items()}
+    return _with_file_headers(_with_values(dataset, {**lines, domain: axis.values()}), survey)
 
 
 def _with_values(dataset: xarray.Dataset, values: dict[str, npt.NDArray[Any]]) -> xarray.Dataset:
@@ -101,14 +137,6 @@ def _with_values(dataset: xarray.Dataset, values: dict[str, npt.NDArray[Any]]) -
     for name, variable in before.items():
         filled[name].encoding = variable.encoding
     return filled
-
-
-def gridded_coordinates(survey: Survey) -> dict[str, npt.NDArray[np.float64]]:
-    """(inlines, crosslines) ``cdp_x`` and ``cdp_y`` of every trace, dead ones too, NaN where there is none."""
-    trace_IX = survey.grid.trace_IX
-    xy = coordinates(survey.traces, survey.spec)
-    columns = [np.where(trace_IX >= 0, column[trace_IX], np.nan) for column in xy.T]
-    return dict(zip(("cdp_x", "cdp_y"), columns, strict=True))
 
 
 def _units(survey: Survey, domain: str) -> dict[str, Any]:

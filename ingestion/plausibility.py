@@ -11,9 +11,8 @@ import numpy.typing as npt
 
 from ingestion.byte_order import order_name
 from ingestion.manifest import Finding
-from ingestion.samples import SAMPLE_BYTES, FormatEvidence, Order
+from ingestion.samples import SAMPLE_BYTES, TRACE_HEADER_BYTES, FormatEvidence, Order
 from ingestion.scan import Scan
-from ingestion.segy import TRACE_HEADER_BYTES
 from ingestion.source import hold
 from ingestion.spec import SampleFormat
 

@@ -188,7 +188,7 @@ def _duplicates(found: Inspection, finding: Finding) -> list[Proposed]:
     if not _few(surplus, len(cell)) and (elsewhere := _lines(found, finding)):
         return elsewhere
     cells_and_samples = len(
-        np.unique(np.stack([cell.ravel().astype(np.uint64), traces.checksums[state.live]]), axis=1).T
+        np.unique(np.stack([cell.ravel().astype(np.uint64), traces.table["checksum"][state.live]]), axis=1).T
     )
     if cells_and_samples == len(counts):
         evidence = f"{finding.found}; all samples of the copies are the same"

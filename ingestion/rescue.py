@@ -15,8 +15,7 @@ import numpy.typing as npt
 
 from ingestion.bounds import FILE_HEADER_BYTES
 from ingestion.plausibility import is_swapped, is_unsigned, likely_format
-from ingestion.samples import SAMPLE_BYTES, Order
-from ingestion.segy import TRACE_HEADER_BYTES
+from ingestion.samples import SAMPLE_BYTES, TRACE_HEADER_BYTES, Order
 from ingestion.source import Source
 from ingestion.spec import SampleFormat
 from ingestion.text import TEXT_BYTES

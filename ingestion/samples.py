@@ -8,52 +8,51 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
+from ingestion.kernels import KINDS, checksum_rows, decode_rows
 from ingestion.spec import SampleFormat
 
 Order = Literal[">", "<"]  # numpy byte order: big, little
+TRACE_HEADER_BYTES = 240
 FORMAT_CODES: dict[int, SampleFormat] = {1: "ibm", 2: "int32", 3: "int16", 5: "ieee", 8: "int8"}
 SAMPLE_BYTES: dict[SampleFormat, int] = {"ibm": 4, "int32": 4, "int16": 2, "ieee": 4, "int8": 1}
-_KINDS: dict[SampleFormat, str] = {"ibm": "u4", "int32": "i4", "int16": "i2", "ieee": "f4", "int8": "i1"}
 _MIN_WORDS = 256  # too few samples say nothing about their format
 
 
-def _ibm_scales() -> npt.NDArray[np.float64]:
-    """(256,) factor of the 24-bit fraction by the leading byte: sign * 16**(exponent - 64) / 2**24."""
-    leading = np.arange(256)
-    sign = np.where(leading < 128, 1.0, -1.0)
-    scales: npt.NDArray[np.float64] = np.ldexp(sign, 4 * ((leading & 0x7F) - 64) - 24)
-    return scales
+class Words(NamedTuple):
+    """Traces as the kernels of ``ingestion.kernels`` take them; these four are their first arguments."""
+
+    words_NW: npt.NDArray[np.unsignedinteger]
+    first_word: int  # of the samples
+    kind: int
+    swap: bool
 
 
-_IBM_SCALES = _ibm_scales()
+def words_of(
+    raw: npt.NDArray[np.uint8], sample_format: SampleFormat, order: Order, header_bytes: int = TRACE_HEADER_BYTES
+) -> Words:
+    """``raw`` (traces, bytes), of which the first ``header_bytes`` of each trace are its header."""
+    width = SAMPLE_BYTES[sample_format]
+    words_NW = raw.view(f"u{width}")
+    words_NW.flags.writeable = False  # else each kernel is compiled twice
+    return Words(words_NW, header_bytes // width, KINDS.index(sample_format), order == ">")
 
 
 def decode(
-    raw: npt.NDArray[np.uint8], sample_format: SampleFormat, order: Order
+    raw: npt.NDArray[np.uint8], sample_format: SampleFormat, order: Order, header_bytes: int = 0
 ) -> tuple[npt.NDArray[np.float32], int, int]:
     """Samples of ``raw`` (traces, bytes) as (traces, samples) float32, how many of them overflow, how many are inexact.
 
     A 24-bit IBM fraction fits float32 exactly; beyond ±3.4e38 it becomes infinite (overflow), below 1e-38 it
     may be rounded (inexact), as is an int32 of more than 24 bits.
     """
-    stored = np.ascontiguousarray(raw).view(np.dtype(_KINDS[sample_format]).newbyteorder(order))
-    if sample_format in ("ieee", "int8", "int16"):
-        return stored.astype(np.float32), 0, 0
-    if sample_format == "ibm":
-        words = stored.astype(np.uint32)
-        exact = _IBM_SCALES[words >> np.uint32(24)]
-        exact *= words & np.uint32(0x00FFFFFF)
-    else:
-        exact = stored.astype(np.float64)
-    with np.errstate(over="ignore", under="ignore"):
-        samples = exact.astype(np.float32)
-    overflow = int(np.count_nonzero(np.isinf(samples)))
-    inexact = int(np.count_nonzero(samples != exact)) - overflow
+    words = words_of(np.ascontiguousarray(raw), sample_format, order, header_bytes)
+    samples = np.empty((len(raw), words.words_NW.shape[1] - words.first_word), np.float32)
+    overflow, inexact = decode_rows(*words, samples)
     return samples, overflow, inexact
 
 
@@ -100,15 +99,16 @@ def trace_checksums(samples: npt.NDArray[np.float32], first_sample: int = 0) -> 
     Multilinear modulo 2**64 with fixed odd factors (Carter and Wegman 1979): any one changed sample changes it.
     ``first_sample`` is the index of the first column in the whole trace.
     """
-    bits = np.ascontiguousarray(samples).view(np.uint32)
-    factors = _factors(first_sample + bits.shape[1])[first_sample:]
-    sums = np.empty(len(bits), np.uint64)
-    for start in range(0, len(bits), 64):  # keeps the 64-bit products in cache
-        sums[start : start + 64] = (bits[start : start + 64] * factors).sum(axis=1, dtype=np.uint64)
+    sums = np.zeros(len(samples), np.uint64)
+    checksum_rows(np.ascontiguousarray(samples), checksum_factors(samples.shape[1], first_sample), sums)
     return sums
+
+
+def checksum_factors(count: int, first_sample: int = 0) -> npt.NDArray[np.uint64]:
+    """(count,) odd numbers from ``first_sample`` on of one endless row."""
+    return _factors(first_sample + count)[first_sample:]
 
 
 @lru_cache(maxsize=16)
 def _factors(count: int) -> npt.NDArray[np.uint64]:
-    """The first ``count`` of one endless row of odd numbers."""
     return np.random.Generator(np.random.Philox(1)).integers(0, 2**64, count, np.uint64) | np.uint64(1)

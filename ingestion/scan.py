@@ -1,23 +1,30 @@
 """One pass over a SEG-Y file, start to end: its digest, its trace headers, and what its samples look like.
 
-Memory is bounded by one block of traces and about 100 bytes a trace.
+What is kept of each trace goes to a table on disk; memory is bounded by a few blocks.
 """
 
 from __future__ import annotations
 
 import hashlib
+import os
+from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
-from ingestion.samples import FormatEvidence, Order, decode, trace_checksums
-from ingestion.segy import TRACE_HEADER_BYTES, Layout
+from ingestion.kernels import scan_rows
+from ingestion.samples import TRACE_HEADER_BYTES, Order, checksum_factors, words_of
+from ingestion.segy import Layout
 from ingestion.source import BLOCK_BYTES, Source
 from ingestion.spec import SurveySpec
+from ingestion.table import Table
 
 Progress = Callable[[int], None]  # told the number of bytes just handled
+Raw = npt.NDArray[np.uint8]  # (traces, bytes)
+Counts = tuple[int, int, int, int]  # of samples that overflow, are rounded, are extreme, are not zero
 
 _FIXED_FIELDS = {  # name: (first byte, type), SEG-Y rev 1 and 2
     "trace_id": (29, "i2"),
@@ -31,6 +38,14 @@ _FIXED_FIELDS = {  # name: (first byte, type), SEG-Y rev 1 and 2
     "sample_interval": (117, "u2"),
     "times_scalar": (215, "i2"),
 }
+_RESULTS = {  # of the samples of a trace
+    "zero": "?",  # all of them
+    "non_finite": "i4",  # NaN or infinite ones
+    "checksum": "u8",  # of the decoded samples
+    "lowest": "f4",  # finite one; infinite where there is none
+    "highest": "f4",
+}
+_WORKERS = min(4, os.cpu_count() or 1)
 
 
 @dataclass
@@ -41,63 +56,78 @@ class SampleFacts:
     inexact: int = 0  # values that float32 rounds
     extreme: int = 0  # not zero, beyond 1e20 or below 1e-20 in magnitude
     nonzero: int = 0
-    evidence: FormatEvidence = field(default_factory=FormatEvidence)
+
+    def add(self, counts: Counts) -> None:
+        """Take in what ``scan_rows`` counted."""
+        overflow, inexact, extreme, nonzero = counts
+        self.overflow += overflow
+        self.inexact += inexact
+        self.extreme += extreme
+        self.nonzero += nonzero
 
 
 @dataclass(frozen=True)
 class Scan:
-    """What one pass found. Arrays have one entry a trace, in file order."""
+    """What one pass found in one file."""
 
     source: Source
     layout: Layout
     sha256: str
-    headers: npt.NDArray[np.void]  # fields of header_dtype, native byte order
-    zero: npt.NDArray[np.bool_]  # all samples zero
-    non_finite: npt.NDArray[np.int32]  # NaN or infinite samples
-    checksums: npt.NDArray[np.uint64]  # of the decoded samples
-    lowest: npt.NDArray[np.float32]  # finite sample; infinite where there is none
-    highest: npt.NDArray[np.float32]
     facts: SampleFacts
+    table: Table  # of all files
+    first: int  # row of the file's first trace
+
+    @property
+    def zero(self) -> npt.NDArray[np.bool_]:
+        """(traces,) where all samples are zero."""
+        rows: npt.NDArray[np.bool_] = self.table["zero"][self.first : self.first + self.layout.traces]
+        return rows
 
 
-def scan(source: Source, layout: Layout, spec: SurveySpec, progress: Progress = lambda _: None) -> Scan:
-    """Read all of ``source``. Raises ``SourceChangedError`` when it changes meanwhile."""
-    digest = hashlib.sha256()
+def trace_table(layouts: list[Layout], spec: SurveySpec) -> Table:
+    """An empty table for the traces of all files: header fields where the spec says they are, and sample results."""
+    fields = header_fields_read(spec)
+    return Table(
+        sum(layout.traces for layout in layouts), {name: kind for name, (_, kind) in fields.items()} | _RESULTS
+    )
+
+
+def scan(
+    source: Source, layout: Layout, spec: SurveySpec, table: Table, first: int, progress: Progress = lambda _: None
+) -> Scan:
+    """Read all of ``source``; its traces become the rows of ``table`` from ``first`` on.
+
+    Raises ``SourceChangedError`` when the file changes meanwhile.
+    """
+    digest, facts, start = hashlib.sha256(), SampleFacts(), first
     for block in source.blocks(0, layout.data_start):
         digest.update(block)
-    columns = header_dtype(spec, "=")
-    headers = np.empty(layout.traces, columns)
-    zero = np.empty(layout.traces, np.bool_)
-    non_finite = np.empty(layout.traces, np.int32)
-    checksums = np.empty(layout.traces, np.uint64)
-    lowest, highest = np.empty((2, layout.traces), np.float32)
-    facts = SampleFacts()
     stop = layout.data_start + layout.traces * layout.trace_bytes
-    first = 0
-    for block in source.blocks(layout.data_start, stop, traces_per_block(layout) * layout.trace_bytes):
-        digest.update(block)
-        raw = np.frombuffer(block, np.uint8).reshape(-1, layout.trace_bytes)
-        rows = slice(first, first + len(raw))
-        headers[rows] = header_columns(raw, spec, layout.order)
-        samples, overflow, inexact = decode(raw[:, TRACE_HEADER_BYTES:], layout.sample_format, layout.order)
-        with np.errstate(invalid="ignore"):  # signalling NaNs; they are counted below
-            zero[rows] = ~samples.any(axis=1)
-        finite = np.isfinite(samples)
-        non_finite[rows] = samples.shape[1] - finite.sum(axis=1)
-        lowest[rows] = samples.min(axis=1, where=finite, initial=np.inf)
-        highest[rows] = samples.max(axis=1, where=finite, initial=-np.inf)
-        checksums[rows] = trace_checksums(samples)
-        facts.overflow += overflow
-        facts.inexact += inexact
-        _add_facts(facts, np.abs(samples[finite]))
-        if layout.sample_format in ("ibm", "ieee"):
-            facts.evidence.add(raw[:, TRACE_HEADER_BYTES:], layout.order)
-        first += len(raw)
-        progress(len(block))
+    with ThreadPoolExecutor(1) as hashing, ThreadPoolExecutor(_WORKERS) as workers:
+        pending: deque[tuple[Raw, Future[None], Future[Counts]]] = deque()
+
+        def settle() -> None:
+            raw, hashed, counted = pending.popleft()
+            hashed.result()
+            facts.add(counted.result())
+            table.forget()
+            progress(raw.nbytes)
+
+        for block in source.blocks(layout.data_start, stop, traces_per_block(layout) * layout.trace_bytes):
+            raw = np.frombuffer(block, np.uint8).reshape(-1, layout.trace_bytes)
+            rows = slice(first, first + len(raw))
+            pending.append(
+                (raw, hashing.submit(digest.update, block), workers.submit(_scan_block, raw, layout, spec, table, rows))
+            )
+            first = rows.stop
+            if len(pending) > _WORKERS:
+                settle()
+        while pending:
+            settle()
     for block in source.blocks(stop, source.size):
         digest.update(block)
     source.check_unchanged()
-    return Scan(source, layout, digest.hexdigest(), headers, zero, non_finite, checksums, lowest, highest, facts)
+    return Scan(source, layout, digest.hexdigest(), facts, table, start)
 
 
 def traces_per_block(layout: Layout) -> int:
@@ -105,19 +135,30 @@ def traces_per_block(layout: Layout) -> int:
     return max(1, BLOCK_BYTES // layout.trace_bytes)
 
 
-def header_dtype(spec: SurveySpec, order: Order | str) -> np.dtype[np.void]:
-    """The trace header fields that ingestion reads, at the bytes where the spec says they are."""
-    fields = dict(_FIXED_FIELDS)
+def header_fields_read(spec: SurveySpec) -> dict[str, tuple[int, str]]:
+    """First byte and type of the trace header fields that ingestion reads, by the spec."""
     kinds = {"int32": "i4", "int16": "i2"}
-    fields |= {
+    return dict(_FIXED_FIELDS) | {
         "inline": (spec.inline_byte, kinds[spec.inline_type]),
         "crossline": (spec.crossline_byte, kinds[spec.crossline_type]),
         "cdp_x": (spec.cdp_x_byte, "i4"),
         "cdp_y": (spec.cdp_y_byte, "i4"),
     }
-    if order == "=":  # packed, for keeping
-        return np.dtype([(name, kind) for name, (_, kind) in fields.items()])
-    return np.dtype(
+
+
+def _scan_block(raw: Raw, layout: Layout, spec: SurveySpec, table: Table, rows: slice) -> Counts:
+    words = words_of(raw, layout.sample_format, layout.order)
+    results = [np.empty(len(raw), kind) for kind in _RESULTS.values()]
+    counts: Counts = scan_rows(*words, checksum_factors(layout.samples), *results)
+    for name, values in zip(_RESULTS, results, strict=True):
+        table[name][rows] = values
+    _keep_headers(raw, layout.order, spec, table, rows)
+    return counts
+
+
+def _keep_headers(raw: Raw, order: Order, spec: SurveySpec, table: Table, rows: slice) -> None:
+    fields = header_fields_read(spec)
+    declared = np.dtype(
         {
             "names": list(fields),
             "formats": [order + kind for _, kind in fields.values()],
@@ -125,17 +166,6 @@ def header_dtype(spec: SurveySpec, order: Order | str) -> np.dtype[np.void]:
             "itemsize": TRACE_HEADER_BYTES,
         }
     )
-
-
-def header_columns(raw: npt.NDArray[np.uint8], spec: SurveySpec, order: Order) -> npt.NDArray[np.void]:
-    """The fields of ``header_dtype`` out of whole traces (traces, bytes), native byte order."""
-    bytes_of_headers = np.ascontiguousarray(raw[:, :TRACE_HEADER_BYTES])
-    columns: npt.NDArray[np.void] = bytes_of_headers.view(header_dtype(spec, order))[:, 0].astype(
-        header_dtype(spec, "=")
-    )
-    return columns
-
-
-def _add_facts(facts: SampleFacts, magnitude: npt.NDArray[np.float32]) -> None:
-    facts.nonzero += int(np.count_nonzero(magnitude))
-    facts.extreme += int(np.count_nonzero((magnitude > 1e20) | ((magnitude < 1e-20) & (magnitude > 0))))
+    headers = np.ascontiguousarray(raw[:, :TRACE_HEADER_BYTES]).view(declared)[:, 0]
+    for name in fields:
+        table[name][rows] = headers[name]

@@ -15,13 +15,12 @@ from ingestion.bounds import FILE_HEADER_BYTES, check_trace_count, data_start, t
 from ingestion.byte_order import file_order, header_number, headers_are_swapped, order_name
 from ingestion.foreign import foreign
 from ingestion.manifest import Finding
-from ingestion.samples import FORMAT_CODES, SAMPLE_BYTES, Order
+from ingestion.samples import FORMAT_CODES, SAMPLE_BYTES, TRACE_HEADER_BYTES, Order
 from ingestion.source import HeldError, Source, hold
 from ingestion.spec import SampleFormat, SurveySpec
 from ingestion.text import TEXT_BYTES, decode_text
 
-TRACE_HEADER_BYTES = 240
-MAX_TRACE_BYTES = 64 * 1024 * 1024
+MAX_TRACE_BYTES = 8 * 1024 * 1024
 _OTHER_FORMATS = {4: "fixed point with gain", 6: "float64", 7: "int24", 9: "int64", 10: "uint32"}
 _OTHER_FORMATS |= {11: "uint16", 12: "uint64", 15: "uint24", 16: "uint8"}
 

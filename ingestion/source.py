@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import hashlib
+from collections import deque
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import unquote
@@ -14,7 +15,8 @@ from obstore.exceptions import BaseError
 from ingestion.lake import Lake, split_uri
 from ingestion.manifest import Finding
 
-BLOCK_BYTES = 16 * 1024 * 1024  # of one sequential request
+BLOCK_BYTES = 8 * 1024 * 1024  # of one sequential request
+_AHEAD = 4  # such requests in flight
 
 
 class HeldError(Exception):
@@ -52,8 +54,12 @@ class Source:
 
     def read(self, start: int, length: int) -> bytes:
         """``length`` bytes from ``start``. Raises ``SourceChangedError`` when the file is shorter now, or gone."""
+        return bytes(self.buffer(start, length))
+
+    def buffer(self, start: int, length: int) -> memoryview:
+        """As ``read``, without a copy of what may be large."""
         try:
-            data = self.lake.read_range(self.key, start, length) if length else b""
+            data = self.lake.buffer(self.key, start, length) if length else memoryview(b"")
         except (FileNotFoundError, BaseError):  # of a range beyond the end the stores say only that it is invalid
             self.check_unchanged()
             raise
@@ -61,18 +67,16 @@ class Source:
             raise SourceChangedError(f"{self.uri}: {len(data)} bytes at {start}; expected {length}")
         return data
 
-    def blocks(self, start: int, stop: int, block: int = BLOCK_BYTES) -> Iterator[bytes]:
-        """Bytes ``start`` to ``stop`` in order, ``block`` at a time, the next one fetched meanwhile."""
-        with ThreadPoolExecutor(1) as ahead:
-            offsets = iter(range(start, stop, block))
-            pending = None
-            for offset in offsets:
-                following = ahead.submit(self.read, offset, min(block, stop - offset))
-                if pending is not None:
-                    yield pending.result()
-                pending = following
-            if pending is not None:
-                yield pending.result()
+    def blocks(self, start: int, stop: int, block: int = BLOCK_BYTES) -> Iterator[memoryview]:
+        """Bytes ``start`` to ``stop`` in order, ``block`` at a time, the next ones fetched meanwhile."""
+        pending: deque[Future[memoryview]] = deque()
+        with ThreadPoolExecutor(_AHEAD) as ahead:
+            for offset in range(start, stop, block):
+                pending.append(ahead.submit(self.buffer, offset, min(block, stop - offset)))
+                if len(pending) == _AHEAD:
+                    yield pending.popleft().result()
+            while pending:
+                yield pending.popleft().result()
 
     def sha256(self) -> str:
         """Digest of the whole file. Raises ``SourceChangedError`` when it changes meanwhile."""

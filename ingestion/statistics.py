@@ -9,13 +9,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from threading import Lock
 
 import numpy as np
 import numpy.typing as npt
 
+from ingestion.kernels import count_rows, refine_rows
 from ingestion.manifest import Normalisation, Statistics
 
 Samples = npt.NDArray[np.float32]
+Live = npt.NDArray[np.bool_]
 PERCENTILES = (0.1, 1.0, 5.0, 25.0, 50.0, 75.0, 95.0, 99.0, 99.9)
 CLIP = 6.0  # scales
 _BINS = 128
@@ -36,22 +39,24 @@ class AmplitudeStatistics:
         self._edges = (0.0, 0.0)
         self._histogram = np.zeros(_BINS, np.int64)
         self._extreme = [0, 0]  # samples equal to minimum, maximum
+        self._lock = Lock()
 
-    def add(self, samples: Samples) -> None:
-        """First pass over (n,) finite samples."""
-        if not len(samples):
+    def add(self, samples: Samples, live: Live | None = None) -> None:
+        """First pass over finite samples, (n,), or (traces, n) of which those count that are ``live``."""
+        counts = np.zeros(1 << 16, np.int64)
+        rows, live_N = _rows(samples, live)
+        count, mean, squares, zeros, negative, lowest, highest = count_rows(rows, live_N, counts)
+        if not count:
             return
-        count, mean = len(samples), float(samples.mean(dtype=np.float64))
-        squares = float(np.square(samples.astype(np.float64) - mean).sum())
         total, delta = self.count + count, mean - self.mean
         self._squares += squares + delta**2 * self.count * count / total
         self.mean += delta * count / total
         self.count = total
-        self.zeros += int(np.count_nonzero(samples == 0))
-        self.negative += int(np.count_nonzero(samples < 0))
-        self.minimum = min(self.minimum, float(samples.min()))
-        self.maximum = max(self.maximum, float(samples.max()))
-        self._coarse += np.bincount(_keys(samples) >> np.uint32(16), minlength=1 << 16)
+        self.zeros += zeros
+        self.negative += negative
+        self.minimum = min(self.minimum, lowest)
+        self.maximum = max(self.maximum, highest)
+        self._coarse += counts
 
     def prepare(self) -> None:
         """Between the passes: which upper halves hold a wanted rank, and where the histogram's bins lie."""
@@ -64,19 +69,15 @@ class AmplitudeStatistics:
         first, last = np.clip(_values(bounds).astype(np.float64), self.minimum, self.maximum).tolist()
         self._edges = (first, last) if first < last else (self.minimum, self.maximum)
 
-    def refine(self, samples: Samples) -> None:
-        """Second pass over the same samples, in any order."""
-        keys = _keys(samples)
-        slots = self._slot[keys >> np.uint32(16)]
-        chosen = slots >= 0
-        flat = slots[chosen].astype(np.int64) << 16 | (keys[chosen] & np.uint32(0xFFFF)).astype(np.int64)
-        self._fine += np.bincount(flat, minlength=self._fine.size).reshape(self._fine.shape)
+    def refine(self, samples: Samples, live: Live | None = None) -> None:
+        """Second pass over the same samples, in any order, by any thread."""
+        rows, live_N = _rows(samples, live)
         first, last = self._edges
         width = (last - first) / _BINS or 1.0
-        places = np.clip((samples.astype(np.float64) - first) / width, 0, _BINS - 1).astype(np.int64)
-        self._histogram += np.bincount(places, minlength=_BINS)
-        self._extreme[0] += int(np.count_nonzero(samples == np.float32(self.minimum)))
-        self._extreme[1] += int(np.count_nonzero(samples == np.float32(self.maximum)))
+        limits = np.float32(self.minimum), np.float32(self.maximum)
+        with self._lock:
+            times = refine_rows(rows, live_N, self._slot, self._fine, self._histogram, first, width, *limits)
+            self._extreme = [before + more for before, more in zip(self._extreme, times, strict=True)]
 
     def statistics(self) -> Statistics:
         """Of all samples given."""
@@ -141,15 +142,12 @@ class AmplitudeStatistics:
         return float(_values(np.array([upper << 16 | lower], np.uint32))[0])
 
 
-def _keys(samples: Samples) -> npt.NDArray[np.uint32]:
-    """Unsigned integers in the order of the samples."""
-    bits = np.ascontiguousarray(samples).view(np.uint32)
-    flipped = (bits.view(np.int32) >> np.int32(31)).view(np.uint32) | np.uint32(0x80000000)  # all bits if negative
-    keys: npt.NDArray[np.uint32] = bits ^ flipped
-    return keys
+def _rows(samples: Samples, live: Live | None) -> tuple[Samples, Live]:
+    rows = np.atleast_2d(samples)
+    return rows, np.ones(len(rows), np.bool_) if live is None else live
 
 
 def _values(keys: npt.NDArray[np.uint32]) -> Samples:
-    """The samples of ``_keys``."""
+    """The samples that ``kernels.key_of`` gives these keys."""
     bits = np.where(keys >> np.uint32(31), keys & np.uint32(0x7FFFFFFF), ~keys).astype(np.uint32)
     return bits.view(np.float32)

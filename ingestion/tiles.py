@@ -6,22 +6,23 @@ Traces that follow each other are read in one request; a file in shuffled order 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Executor
 from dataclasses import dataclass
+from itertools import starmap
 
 import numpy as np
 import numpy.typing as npt
 
 from ingestion.grid import Grid
-from ingestion.samples import decode
-from ingestion.scan import traces_per_block
-from ingestion.segy import TRACE_HEADER_BYTES
+from ingestion.kernels import decode_to_cells
+from ingestion.samples import TRACE_HEADER_BYTES, decode, words_of
 from ingestion.traces import Traces
 
 CHUNK = 128  # edge of a stored chunk, in cells and samples
-_SLAB = 32 * CHUNK  # samples of a tile: 256 MiB at most
+REQUESTS = 8  # in flight
+_TILE_BYTES = 128 * 1024 * 1024  # of samples
+_REQUEST_BYTES = 2 * 1024 * 1024
 _GAP = 4  # unwanted traces read along rather than asked around
-_REQUESTS = 8  # in flight
 
 Raw = npt.NDArray[np.uint8]
 
@@ -44,17 +45,40 @@ class Tile:
         """Index into (inline, crossline)."""
         return (self.inlines, self.crosslines)
 
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        """(inlines, crosslines, samples)."""
+        i, x, z = (part.stop - part.start for part in self.box)
+        return (i, x, z)
+
 
 def tiles(shape: tuple[int, int, int]) -> Iterator[Tile]:
-    """All of a volume, in storage order."""
-    for i in range(0, shape[0], CHUNK):
-        for x in range(0, shape[1], CHUNK):
-            for z in range(0, shape[2], _SLAB):
-                yield Tile(
-                    slice(i, min(i + CHUNK, shape[0])),
-                    slice(x, min(x + CHUNK, shape[1])),
-                    slice(z, min(z + _SLAB, shape[2])),
-                )
+    """All of a volume in storage order, one chunk high, as many crosslines and samples as fit into memory."""
+    samples = min(shape[2], _TILE_BYTES // (CHUNK * CHUNK * 4) // CHUNK * CHUNK)
+    crosslines = max(1, _TILE_BYTES // (CHUNK * samples * 4) // CHUNK) * CHUNK
+    return boxes(shape, (CHUNK, crosslines, samples))
+
+
+def chunks(shape: tuple[int, int, int]) -> Iterator[Tile]:
+    """The stored chunks of a volume, in storage order."""
+    return boxes(shape, (CHUNK, CHUNK, CHUNK))
+
+
+def boxes(shape: tuple[int, int, int], steps: tuple[int, int, int]) -> Iterator[Tile]:
+    """A volume cut every so many inlines, crosslines and samples."""
+    for i in range(0, shape[0], steps[0]):
+        for x in range(0, shape[1], steps[1]):
+            for z in range(0, shape[2], steps[2]):
+                starts = zip((i, x, z), steps, shape, strict=True)
+                yield Tile(*(slice(start, min(start + step, end)) for start, step, end in starts))
+
+
+@dataclass(frozen=True)
+class Gathered:
+    """What the traces of a tile hold, one row a cell."""
+
+    samples_CZ: npt.NDArray[np.float32]  # NaN outside live traces
+    headers_CB: Raw  # all 240 bytes as in the file, of dead traces too; zero where there is no trace
 
 
 class TraceReader:
@@ -65,65 +89,67 @@ class TraceReader:
         self.grid = grid
         self.starts = np.cumsum([0] + [s.layout.traces for s in traces.scans])
 
-    def amplitudes(self, tile: Tile) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.int64], list[tuple[int, Raw]]]:
-        """Samples of ``tile``, NaN outside live traces; trace number of each cell; raw headers by file.
+    def gather(self, tile: Tile, pool: Executor) -> Gathered:
+        """The traces of ``tile``, read and decoded by the threads of ``pool``."""
+        number_C = self.grid.trace_IX[tile.cells].ravel()
+        live_C = self.grid.live_IX[tile.cells].ravel()
+        gathered = Gathered(
+            np.empty((len(number_C), tile.shape[2]), np.float32),
+            np.zeros((len(number_C), TRACE_HEADER_BYTES), np.uint8),
+        )
+        gathered.samples_CZ[~live_C] = np.nan
+        cell_N = np.flatnonzero(number_C >= 0)
+        cell_N = cell_N[np.argsort(number_C[cell_N], kind="stable")]
 
-        The headers are those of all traces in the tile, dead ones too: (index of the file, (traces, 240)) in the
-        order of the sorted trace numbers.
-        """
-        numbers_IX = self.grid.trace_IX[tile.cells]
-        live_IX = self.grid.live_IX[tile.cells]
-        samples = range(self.traces.scans[0].layout.samples)[tile.samples]
-        out = np.full((*numbers_IX.shape, len(samples)), np.nan, np.float32)
-        cells = np.flatnonzero(numbers_IX >= 0)
-        cells = cells[np.argsort(numbers_IX.ravel()[cells])]
-        flat, alive = out.reshape(-1, len(samples)), live_IX.ravel()
-        headers: list[tuple[int, Raw]] = []
-        first = 0
-        for file, raw in self.read(numbers_IX.ravel()[cells]):
-            here = cells[first : first + len(raw)]
-            headers.append((file, raw[:, :TRACE_HEADER_BYTES].copy()))
-            keep = alive[here]
-            flat[here[keep]] = self._decode(file, raw[keep])[:, tile.samples]
-            first += len(raw)
-        for (i, x), numbers in self.grid.averaged.items():
-            if tile.inlines.start <= i < tile.inlines.stop and tile.crosslines.start <= x < tile.crosslines.stop:
-                out[i - tile.inlines.start, x - tile.crosslines.start] = self.mean(numbers)[tile.samples]
-        return out, numbers_IX, headers
+        def take(file: int, number_R: npt.NDArray[np.int64], first: int) -> None:
+            raw = self._read(file, number_R)
+            layout = self.traces.scans[file].layout
+            cells = cell_N[first : first + len(raw)]
+            gathered.headers_CB[cells] = raw[:, :TRACE_HEADER_BYTES]
+            words = words_of(raw, layout.sample_format, layout.order)
+            wanted = np.where(live_C[cells], cells, -1)
+            decode_to_cells(*words, wanted, tile.samples.start, gathered.samples_CZ)
+
+        for done in list(starmap(lambda *run: pool.submit(take, *run), self._runs(number_C[cell_N]))):
+            done.result()
+        for cell, numbers in self.averaged(tile):
+            gathered.samples_CZ[cell] = self.mean(numbers)[tile.samples]
+        return gathered
 
     def mean(self, numbers: list[int]) -> npt.NDArray[np.float32]:
         """(samples,) mean of several traces, in double precision before it is stored."""
-        decoded = [self._decode(file, raw) for file, raw in self.read(np.array(sorted(numbers)))]
+        decoded = [self._decode(file, self._read(file, run)) for file, run, _ in self._runs(np.array(sorted(numbers)))]
         mean: npt.NDArray[np.float32] = np.concatenate(decoded).mean(axis=0, dtype=np.float64).astype(np.float32)
         return mean
 
-    def read(self, numbers: npt.NDArray[np.int64]) -> Iterator[tuple[int, Raw]]:
-        """Whole traces (traces, bytes) of the sorted ``numbers``, in order, with the index of their file."""
-        runs = list(self._runs(numbers))
-        with ThreadPoolExecutor(_REQUESTS) as pool:
-            for start in range(0, len(runs), _REQUESTS):
-                yield from pool.map(self._fetch, runs[start : start + _REQUESTS])
+    def averaged(self, tile: Tile) -> Iterator[tuple[int, list[int]]]:
+        """The cells of ``tile`` that are the mean of several traces, and these."""
+        for (i, x), numbers in self.grid.averaged.items():
+            if tile.inlines.start <= i < tile.inlines.stop and tile.crosslines.start <= x < tile.crosslines.stop:
+                yield (i - tile.inlines.start) * tile.shape[1] + x - tile.crosslines.start, numbers
 
-    def _runs(self, numbers: npt.NDArray[np.int64]) -> Iterator[tuple[int, npt.NDArray[np.int64]]]:
-        """``numbers`` within one file each, cut at gaps and at the size of a block."""
-        files = np.searchsorted(self.starts, numbers, side="right") - 1
+    def _runs(self, number_N: npt.NDArray[np.int64]) -> Iterator[tuple[int, npt.NDArray[np.int64], int]]:
+        """Sorted trace numbers cut at files, gaps and the size of a request: file, numbers within it, first index."""
+        files = np.searchsorted(self.starts, number_N, side="right") - 1
+        first = 0
         for file in np.unique(files).tolist():
-            within = numbers[files == file] - self.starts[file]
-            most = traces_per_block(self.traces.scans[file].layout)
+            within = number_N[files == file] - self.starts[file]
+            most = max(1, _REQUEST_BYTES // self.traces.scans[file].layout.trace_bytes)
             for run in np.split(within, np.flatnonzero(np.diff(within) > _GAP + 1) + 1):
                 block = (run - run[0]) // most
                 for part in np.split(run, np.flatnonzero(np.diff(block)) + 1):
-                    yield file, part
+                    yield file, part, first
+                    first += len(part)
 
-    def _fetch(self, run: tuple[int, npt.NDArray[np.int64]]) -> tuple[int, Raw]:
-        file, numbers = run
+    def _read(self, file: int, number_N: npt.NDArray[np.int64]) -> Raw:
+        """(traces, bytes) of whole traces by their sorted numbers within one file."""
         scan = self.traces.scans[file]
         size = scan.layout.trace_bytes
-        first, count = int(numbers[0]), int(numbers[-1] - numbers[0]) + 1
-        data = scan.source.read(scan.layout.data_start + first * size, count * size)
+        first, count = int(number_N[0]), int(number_N[-1] - number_N[0]) + 1
+        data = scan.source.buffer(scan.layout.data_start + first * size, count * size)
         raw = np.frombuffer(data, np.uint8).reshape(count, size)
-        return file, raw if count == len(numbers) else raw[numbers - first]
+        return raw if count == len(number_N) else raw[number_N - first]
 
     def _decode(self, file: int, raw: Raw) -> npt.NDArray[np.float32]:
         layout = self.traces.scans[file].layout
-        return decode(raw[:, TRACE_HEADER_BYTES:], layout.sample_format, layout.order)[0]
+        return decode(raw, layout.sample_format, layout.order, TRACE_HEADER_BYTES)[0]

@@ -11,6 +11,7 @@ from ingestion.manifest import Finding
 from ingestion.scan import Scan
 from ingestion.source import hold
 from ingestion.spec import SurveySpec
+from ingestion.table import Table
 
 _AUXILIARY = range(3, 9)  # dummy, time break, uphole, sweep, timing, water break (trace id, bytes 29-30)
 _NAMED = 5  # examples in a finding
@@ -21,42 +22,34 @@ class Traces:
     """All traces of a survey. Arrays have one entry a trace; trace numbers in messages and specs count from 1."""
 
     scans: list[Scan]
-    headers: npt.NDArray[np.void]
-    zero: npt.NDArray[np.bool_]
-    non_finite: npt.NDArray[np.int32]
-    checksums: npt.NDArray[np.uint64]
-    lowest: npt.NDArray[np.float32]
-    highest: npt.NDArray[np.float32]
-
-    @classmethod
-    def of(cls, scans: list[Scan]) -> Traces:
-        """The table of several files, in the given order."""
-        return cls(
-            scans,
-            np.concatenate([s.headers for s in scans]),
-            np.concatenate([s.zero for s in scans]),
-            np.concatenate([s.non_finite for s in scans]),
-            np.concatenate([s.checksums for s in scans]),
-            np.concatenate([s.lowest for s in scans]),
-            np.concatenate([s.highest for s in scans]),
-        )
+    table: Table
 
     def __len__(self) -> int:
-        return len(self.zero)
+        return self.table.rows
+
+    @property
+    def zero(self) -> npt.NDArray[np.bool_]:
+        """Where all samples are zero."""
+        return self.table["zero"]
+
+    @property
+    def non_finite(self) -> npt.NDArray[np.int32]:
+        """NaN or infinite samples."""
+        return self.table["non_finite"]
 
     def column(self, name: str) -> npt.NDArray[np.int64]:
         """One header field as 64-bit integers, so that no arithmetic overflows."""
-        return self.headers[name].astype(np.int64)
+        return self.table[name].astype(np.int64)
 
     def label(self, trace: int) -> str:
         """``trace 17 (inline 1005, crossline 960)``; ``trace`` counts from 0."""
-        row = self.headers[trace]
-        return f"trace {trace + 1} (inline {row['inline']}, crossline {row['crossline']})"
+        inline, crossline = self.table["inline"][trace], self.table["crossline"][trace]
+        return f"trace {trace + 1} (inline {inline}, crossline {crossline})"
 
     def labels(self, where: npt.NDArray[np.bool_], field: str | None = None) -> list[str]:
         """The first few traces at ``where``, with the value of ``field``."""
         chosen = np.flatnonzero(where)[:_NAMED]
-        return [self.label(i) + (f": {field} {self.headers[field][i]}" if field else "") for i in chosen.tolist()]
+        return [self.label(i) + (f": {field} {self.table[field][i]}" if field else "") for i in chosen.tolist()]
 
 
 @dataclass(frozen=True)

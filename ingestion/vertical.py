@@ -10,8 +10,8 @@ import numpy.typing as npt
 
 from ingestion.manifest import Axis, Finding
 from ingestion.plausibility import doubtful_samples
-from ingestion.samples import SAMPLE_BYTES
-from ingestion.segy import TRACE_HEADER_BYTES, Layout
+from ingestion.samples import SAMPLE_BYTES, TRACE_HEADER_BYTES
+from ingestion.segy import Layout
 from ingestion.source import hold
 from ingestion.spec import SurveySpec
 from ingestion.traces import Traces
@@ -192,7 +192,7 @@ def sample_findings(traces: Traces, live: npt.NDArray[np.bool_], spec: SurveySpe
         if facts.inexact and not doubts:
             found = f"{facts.inexact} {declared} samples that float32 cannot hold exactly were rounded"
             findings.append(Finding(code="samples-rounded", severity="warn", found=found, expected="", release=""))
-    if live.any() and (low := float(traces.lowest[live].min())) == float(traces.highest[live].max()):
+    if live.any() and (low := float(traces.table["lowest"][live].min())) == float(traces.table["highest"][live].max()):
         found = f"every sample of the live traces is {low:g}"
         findings.append(hold("constant-amplitude", found, "amplitudes that vary", "upload real data"))
     return findings
