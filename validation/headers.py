@@ -43,18 +43,19 @@ def _rows(volume: PublishedVolume, patch: Patch, usual: float) -> pd.DataFrame:
     header_IX, live_IX = patch.arrays["headers"], volume.live[patch.inlines, patch.crosslines]
     i, x = np.nonzero(live_IX | _any_field(header_IX))
     header, live = header_IX[i, x], live_IX[i, x]
+    order = "<" if manifest.source_format.startswith("little") else ">"
     scalar = header["coordinate_scalar"] if spec.coordinate_scalar is None else np.int16(spec.coordinate_scalar)
     cdp = [patch.arrays[name][i, x] for name in ("cdp_x", "cdp_y")]
-    said = [_scaled(_field(header, byte), scalar) for byte in (spec.cdp_x_byte, spec.cdp_y_byte)]
+    said = [_scaled(_field(header, order, byte), scalar) for byte in (spec.cdp_x_byte, spec.cdp_y_byte)]
     samples, interval = header["samples_per_trace"].astype(np.int64) & 0xFFFF, header["sample_interval"] / 1000
     start = _scaled(header["delay_recording_time"], header["times_scalar"])
     i, x = i + patch.inlines.start, x + patch.crosslines.start
     return pd.DataFrame(
         {
             "inline": manifest.inline.first + manifest.inline.step * i,
-            "header_inline": _field(header, spec.inline_byte, spec.inline_type),
+            "header_inline": _field(header, order, spec.inline_byte, spec.inline_type),
             "crossline": manifest.crossline.first + manifest.crossline.step * x,
-            "header_crossline": _field(header, spec.crossline_byte, spec.crossline_type),
+            "header_crossline": _field(header, order, spec.crossline_byte, spec.crossline_type),
             "coordinate_error": np.hypot(said[0] - cdp[0], said[1] - cdp[1]),
             "live_trace_id": _where(live, header["trace_id_code"]),
             "samples_from_usual": _where(live & (samples != 0), abs(samples - usual)),
@@ -77,14 +78,14 @@ def _where(condition: npt.NDArray[np.bool_], values: npt.NDArray[Any]) -> Float6
     return np.where(condition, values.astype(np.float64), np.nan)
 
 
-def _field(header_N: npt.NDArray[np.void], byte: int, kind: LineType = "int32") -> Float64:
-    """The integer that begins at ``byte`` (from 1) of the header as it lies in a SEG-Y file; NaN if not kept."""
-    filed, _ = header_fields(">")
+def _field(header_N: npt.NDArray[np.void], order: str, byte: int, kind: LineType = "int32") -> Float64:
+    """The integer that begins at ``byte`` (from 1) of the header as it lies in a file of ``order``; NaN if not kept."""
+    filed, _ = header_fields(order)
     filed_N, kept = np.zeros(len(header_N), dtype=filed), np.zeros(1, dtype=filed)
     for name in header_N.dtype.names or ():
         filed_N[name] = header_N[name]
         kept[name] = -1  # all bits set
-    stored = np.dtype(kind).newbyteorder(">")
+    stored = np.dtype(kind).newbyteorder("<" if order == "<" else ">")
     place = slice(byte - 1, byte - 1 + stored.itemsize)
     if not kept.view(np.uint8)[place].all():
         return np.full(len(header_N), np.nan)
