@@ -5,6 +5,7 @@ Ingestion and validation both write here. The report is complete when ``report.j
 
 from __future__ import annotations
 
+import logging
 import shlex
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
@@ -22,6 +23,9 @@ class Way(Contract):
 
     when: str
     command: str
+
+
+logger = logging.getLogger(__name__)
 
 
 class QuarantineReport(Contract):
@@ -122,7 +126,7 @@ def load_report(lake: Lake, survey: str, digest: str) -> QuarantineReport:
 
 
 def reports(lake: Lake) -> list[QuarantineReport]:
-    """All reports on the lake, by survey and age."""
+    """All reports on the lake that can be read, by survey and age; others are warned of."""
     found = []
     for survey in lake.folders("quarantine"):
         for digest in lake.folders(f"quarantine/{survey}"):
@@ -130,4 +134,6 @@ def reports(lake: Lake) -> list[QuarantineReport]:
                 found.append(load_report(lake, survey, digest))
             except FileNotFoundError:  # a killed run left no report.json
                 continue
+            except LakeError as error:
+                logger.warning("left out: %s", error)
     return sorted(found, key=lambda report: (report.survey, report.created))

@@ -15,6 +15,8 @@ from ingestion.catalog import digests, load_manifest, surveys, versions
 from ingestion.ingest import ingest
 from ingestion.lake import Lake, LakeError
 from ingestion.manifest import manifest_key
+from ingestion.quarantine import quarantine, report_key, reports
+from ingestion.source import hold
 
 DAMAGE: dict[str, Any] = {
     "truncated": lambda whole: whole[:-100],
@@ -127,3 +129,11 @@ def test_versions_of_one_moment_have_one_order(lake: Lake) -> None:
         lake.write(manifest_key("north", digest), manifest.to_bytes())
     assert [version.digest[0] for version in versions(lake, "north")] == ["b", "a"]
     assert versions(lake, "north")[0].since == CREATED + timedelta(days=1)
+
+
+def test_a_report_that_cannot_be_read_hides_no_other(lake: Lake, caplog: pytest.LogCaptureFixture) -> None:
+    for survey in ("bad", "good"):
+        quarantine(lake, survey, "1" * 64, [hold("no-traces", "", "", "")])
+    lake.write(report_key("bad", "1" * 64), b"{")
+    assert [report.survey for report in reports(lake)] == ["good"]
+    assert "quarantine/bad" in caplog.text
