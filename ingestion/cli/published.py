@@ -87,7 +87,7 @@ def show(name: str, lake_uri: str, as_json: bool) -> None:
         click.echo("\nversions, newest first")
     for row, version in zip(rows, known, strict=True):
         said = version.withdrawal.words() if version.withdrawal else row["verdict"]
-        mark = "  (in use)" if version == used[0] and version.withdrawal is None else ""
+        mark = "  (current)" if version == used[0] and version.withdrawal is None else ""
         click.echo(f"  {row['digest'][:12]}  {row['since'][:16]}  {said}{mark}")
     for report in held:
         click.echo(f"\nheld back by {report.held_by} on {report.created:%Y-%m-%d %H:%M} ({report.digest[:12]}):")
