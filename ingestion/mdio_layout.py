@@ -23,6 +23,7 @@ from zarr.storage import MemoryStore, StorePath
 from ingestion.inspect import Survey
 from ingestion.lake import Lake
 from ingestion.samples import FORMAT_CODES
+from ingestion.source import Source
 
 if TYPE_CHECKING:
     import xarray
@@ -31,6 +32,8 @@ AMPLITUDE = "amplitude"
 CELL_ARRAYS_OF_MDIO = {"cdp_x", "cdp_y", "trace_mask"}
 # beside these, what only `survey export` needs; `trace_number` counts from 1 through all files, 0 is none
 CELL_ARRAYS = CELL_ARRAYS_OF_MDIO | {"trace_number", "trace_header_233_240"}
+BEFORE_TRACES, AFTER_TRACES = "segy_files/{}/before_traces", "segy_files/{}/after_traces"  # bytes of each file
+_MOST_KEPT_BYTES = 32 * 1024 * 1024
 _CELL_CHUNK = 1024  # edge
 _COORDINATE_UNITS = {1: "m", 2: "ft"}  # measurement system of the binary header
 
@@ -52,7 +55,10 @@ def create_store(survey: Survey, lake: Lake, folder: str, name: str) -> None:
         dataset.to_zarr(store, mode="w", compute=False, consolidated=False, write_empty_chunks=False)
         dataset[list(dataset.dims)].to_zarr(store, mode="r+", consolidated=False, write_empty_chunks=False)
         for array in CELL_ARRAYS - CELL_ARRAYS_OF_MDIO:
-            _add_cell_array(store, array, survey.grid.shape)
+            _add_array(store, array, survey.grid.shape, cell_chunks(survey.grid.shape), "int64")
+        for file, (source, layout) in enumerate(zip(survey.sources, survey.layouts, strict=True)):
+            _keep_bytes(store, BEFORE_TRACES.format(file), source, 0, layout.data_start)
+            _keep_bytes(store, AFTER_TRACES.format(file), source, layout.data_stop, source.size)
     for key, value in objects.items():
         lake.write(f"{folder}/{key}", value.to_bytes())
 
@@ -75,17 +81,26 @@ def cell_chunks(shape: tuple[int, int]) -> tuple[int, int]:
     return min(shape[0], _CELL_CHUNK), min(shape[1], _CELL_CHUNK)
 
 
-def _add_cell_array(store: MemoryStore, name: str, shape: tuple[int, int]) -> None:
-    zarr.create_array(
+def _add_array(
+    store: MemoryStore, name: str, shape: tuple[int, ...], chunks: tuple[int, ...], dtype: str
+) -> zarr.Array[Any]:
+    return zarr.create_array(
         store,
         name=name,
         shape=shape,
-        chunks=cell_chunks(shape),
-        dtype="int64",
+        chunks=chunks,
+        dtype=dtype,
         fill_value=0,
         compressors=BloscCodec(cname="zstd", clevel=5, shuffle="shuffle"),
-        dimension_names=("inline", "crossline"),
+        dimension_names=("inline", "crossline") if len(shape) > 1 else None,
     )
+
+
+def _keep_bytes(store: MemoryStore, name: str, source: Source, start: int, stop: int) -> None:
+    """What lies around the traces of a file; nothing of what would be too much to keep."""
+    length = stop - start if stop - start <= _MOST_KEPT_BYTES else 0
+    kept = np.frombuffer(source.read(start, length), np.uint8)
+    _add_array(store, name, kept.shape, (max(1, length),), "uint8")[...] = kept
 
 
 @lru_cache

@@ -20,6 +20,7 @@ Order = Literal[">", "<"]  # numpy byte order: big, little
 TRACE_HEADER_BYTES = 240
 FORMAT_CODES: dict[int, SampleFormat] = {1: "ibm", 2: "int32", 3: "int16", 5: "ieee", 8: "int8"}
 SAMPLE_BYTES: dict[SampleFormat, int] = {"ibm": 4, "int32": 4, "int16": 2, "ieee": 4, "int8": 1}
+_MINUS_ZERO = np.uint32(0x80000000)
 _MIN_WORDS = 256  # too few samples say nothing about their format
 
 
@@ -54,6 +55,19 @@ def decode(
     samples = np.empty((len(raw), words.words_NW.shape[1] - words.first_word), np.float32)
     overflow, inexact = decode_rows(*words, samples)
     return samples, overflow, inexact
+
+
+def encode(samples: npt.NDArray[np.float32], sample_format: SampleFormat, order: Order) -> npt.NDArray[np.uint8]:
+    """(traces, bytes) of (traces, samples): what ``decode`` made them from, where that was a normalised number."""
+    kinds = {"ibm": "u4", "ieee": "f4", "int32": "i4", "int16": "i2", "int8": "i1"}
+    stored = np.dtype(kinds[sample_format]).newbyteorder(order)
+    values = samples
+    if sample_format == "ibm":
+        from segy.ibm import ieee2ibm  # compiles for a second
+
+        bits = samples.view(np.uint32)
+        values = np.where(bits == _MINUS_ZERO, _MINUS_ZERO, ieee2ibm(samples))
+    return np.ascontiguousarray(values.astype(stored)).view(np.uint8).reshape(len(samples), -1)
 
 
 @dataclass

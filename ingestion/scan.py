@@ -102,7 +102,7 @@ def scan(
     digest, facts, start = hashlib.sha256(), SampleFacts(), first
     for block in source.blocks(0, layout.data_start):
         digest.update(block)
-    stop = layout.data_start + layout.traces * layout.trace_bytes
+    stop = layout.data_stop
     with ThreadPoolExecutor(1) as hashing, ThreadPoolExecutor(_WORKERS) as workers:
         pending: deque[tuple[Raw, Future[None], Future[Counts]]] = deque()
 

@@ -47,6 +47,11 @@ class Layout:
         return TRACE_HEADER_BYTES + self.samples * SAMPLE_BYTES[self.sample_format]
 
     @property
+    def data_stop(self) -> int:
+        """The byte after the last trace."""
+        return self.data_start + self.traces * self.trace_bytes
+
+    @property
     def measurement_system(self) -> int:
         """1 metres, 2 feet, anything else unknown (bytes 3255-3256)."""
         return header_number(self.binary_header, 55, "H", self.order)

@@ -7,6 +7,7 @@ import click
 from ingestion.cli.propose import propose, schema
 from ingestion.cli.published import list_surveys, show
 from ingestion.cli.reading import ingest, inspect
+from ingestion.cli.volumes import export, verify
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
@@ -20,6 +21,8 @@ def main() -> None:
     survey schema                            JSON schema of the survey spec, for editors
     survey list --lake s3://LAKE             what is published, what is held back
     survey show NAME --lake s3://LAKE        one survey
+    survey verify --lake s3://LAKE           read what is published again: bit rot, lost objects
+    survey export NAME --lake s3://LAKE --output FOLDER   back to SEG-Y
     survey withdraw NAME --lake s3://LAKE    it may not be used any more; which models were trained on it
 
     FILE may be a path, file:///… or s3://…; S3 is reached by the usual AWS_* variables (AWS_ENDPOINT_URL for
@@ -34,5 +37,5 @@ def main() -> None:
     """
 
 
-for command in (inspect, propose, ingest, schema, list_surveys, show):
+for command in (inspect, propose, ingest, schema, list_surveys, show, verify, export):
     main.add_command(command)

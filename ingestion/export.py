@@ -1,0 +1,131 @@
+"""A published survey back to SEG-Y: the bytes of the files that it came from, where the format allows.
+
+Text, binary and trace headers, the order of the traces and what lies around them were kept. What no volume holds is
+written as zeros: samples of dead traces, and traces that the survey spec dropped or averaged. Whether a file is the
+same as its source is told by its SHA-256, which is in the manifest.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import mmap
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from ingestion.cell_arrays import stored_headers
+from ingestion.lake import Lake, LakeError
+from ingestion.manifest import Contract, Digest, Manifest
+from ingestion.mdio_layout import AFTER_TRACES, AMPLITUDE, BEFORE_TRACES, stored_array
+from ingestion.samples import SAMPLE_BYTES, TRACE_HEADER_BYTES, Order, encode
+from ingestion.spec import SampleFormat, printable
+from ingestion.tiles import Raw, Tile, tiles
+from ingestion.volume import Progress
+
+
+class ExportedFile(Contract):
+    """One SEG-Y file that was written."""
+
+    path: str
+    size: int  # bytes
+    sha256: Digest
+    same_as_source: bool
+
+
+def export(lake: Lake, manifest: Manifest, folder: Path, progress: Progress) -> list[ExportedFile]:
+    """Write the SEG-Y files of a published survey into ``folder``, under the names that they had.
+
+    Raises ``FileExistsError`` before anything is written when a file of that name is there. Memory is bounded by
+    two tiles; a file appears under its name when it is whole.
+    """
+    files = [_File(lake, manifest, number) for number in range(len(manifest.sources))]
+    folder.mkdir(parents=True, exist_ok=True)
+    targets = [folder / _plain(source.original_name) for source in manifest.sources]
+    for target in targets:
+        if target.exists():
+            raise FileExistsError(f"{printable(str(target))} exists and is not overwritten; give another folder")
+    return [file.write(target, progress) for file, target in zip(files, targets, strict=True)]
+
+
+class _File:
+    """One of the files of a survey."""
+
+    def __init__(self, lake: Lake, manifest: Manifest, number: int) -> None:
+        self.lake, self.manifest, self.source = lake, manifest, manifest.sources[number]
+        self.store = f"{manifest.folder}/{manifest.volume.path}"
+        order, self.format = _described(manifest.source_format)
+        self.order = order
+        self.trace_bytes = TRACE_HEADER_BYTES + manifest.sample.count * SAMPLE_BYTES[self.format]
+        kept = [
+            [np.asarray(_array(lake, self.store, name.format(file))[...]) for name in (BEFORE_TRACES, AFTER_TRACES)]
+            for file in range(number + 1)
+        ]
+        counts = [
+            (source.size - len(before) - len(after)) // self.trace_bytes
+            for source, (before, after) in zip(manifest.sources, kept, strict=False)
+        ]
+        self.before, self.after = kept[-1]
+        self.first, self.traces = sum(counts[:-1]), counts[-1]
+
+    def write(self, target: Path, progress: Progress) -> ExportedFile:
+        """Write the file; its digest."""
+        unfinished = target.with_name(target.name + ".part")
+        with unfinished.open("w+b") as file:
+            file.truncate(self.source.size)
+            with mmap.mmap(file.fileno(), self.source.size) as mapped:
+                whole = np.frombuffer(mapped, np.uint8)
+                whole[: len(self.before)] = self.before
+                whole[len(whole) - len(self.after) :] = self.after
+                body = whole[len(self.before) :][: self.traces * self.trace_bytes]
+                for _ in self._fill(body.reshape(self.traces, self.trace_bytes), progress):
+                    mapped.madvise(mmap.MADV_DONTNEED)
+                digest = hashlib.sha256(mapped).hexdigest()
+                del whole, body
+        unfinished.rename(target)
+        return ExportedFile(
+            path=str(target), size=self.source.size, sha256=digest, same_as_source=digest == self.source.sha256
+        )
+
+    def _fill(self, traces_NB: Raw, progress: Progress) -> Iterator[None]:
+        """Put every stored trace at its place, tile by tile."""
+        amplitude, number = (_array(self.lake, self.store, name) for name in (AMPLITUDE, "trace_number"))
+        parts = list(tiles(self.manifest.shape))
+        for done, tile in enumerate(parts):
+            progress("exporting", done, len(parts))
+            row_C = np.asarray(number[tile.cells]).ravel() - 1 - self.first
+            mine_C = (row_C >= 0) & (row_C < self.traces)
+            if tile.samples.start == 0:
+                headers_CB = stored_headers(self.lake, self.store, tile, self.order)
+                traces_NB[row_C[mine_C], :TRACE_HEADER_BYTES] = headers_CB[mine_C]
+            samples_CZ = np.asarray(amplitude[tile.box]).reshape(len(row_C), -1)[mine_C]
+            traces_NB[row_C[mine_C], self._columns(tile)] = encode(
+                np.nan_to_num(samples_CZ, nan=0.0), self.format, self.order
+            )
+            yield
+
+    def _columns(self, tile: Tile) -> slice:
+        width = SAMPLE_BYTES[self.format]
+        return slice(TRACE_HEADER_BYTES + tile.samples.start * width, TRACE_HEADER_BYTES + tile.samples.stop * width)
+
+
+def _array(lake: Lake, store: str, name: str) -> npt.NDArray[np.generic]:
+    try:
+        return stored_array(lake, store, name)  # type: ignore[return-value]  # what it is used for is an array's
+    except FileNotFoundError as error:
+        raise LakeError(
+            f"{store} holds no {name}: it was published by a version that kept too little to write SEG-Y; "
+            "ingest the survey again"
+        ) from error
+
+
+def _described(source_format: str) -> tuple[Order, SampleFormat]:
+    """Byte order and sample format out of "big ibm"."""
+    order, _, name = source_format.partition(" ")
+    formats = {str(known): known for known in SAMPLE_BYTES}
+    return (">" if order == "big" else "<"), formats[name]
+
+
+def _plain(name: str) -> str:
+    return name if name not in ("", ".", "..") and not set("/\\\0") & set(name) else "survey.sgy"

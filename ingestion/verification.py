@@ -1,0 +1,64 @@
+"""Looks at a published volume again: does every object still have the digest that it was verified with?
+
+The manifest lists all objects of the volume with their SHA-256, taken from what was read back from the lake when
+every sample was compared with the SEG-Y. So an object that has its digest still holds these samples.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+
+from ingestion.lake import Lake
+from ingestion.manifest import Contract, Digest, Manifest, SafeName
+
+_READERS = 8  # objects read at once
+
+
+class Condition(Contract):
+    """What a volume is like now. Keys are relative to the store."""
+
+    survey: SafeName
+    digest: Digest
+    objects: int
+    size: int  # bytes
+    lost: list[str]
+    changed: list[str]
+    unlisted: list[str]  # that no manifest knows; a chunk among them would be read instead of empty space
+
+    @property
+    def whole(self) -> bool:
+        """Whether the volume is what was published."""
+        return not (self.lost or self.changed or self.unlisted)
+
+
+def verify(lake: Lake, manifest: Manifest, progress: Callable[[str, int, int], None]) -> Condition:
+    """Read every object of a published volume. Memory is bounded by eight objects."""
+    folder, listed = f"{manifest.folder}/{manifest.volume.path}", manifest.volume.keys
+    stored = {entry.key.removeprefix(f"{folder}/") for entry in lake.objects(folder)}
+    lost, changed = [], []
+    with ThreadPoolExecutor(_READERS) as pool:
+        digests = pool.map(lambda key: _digest(lake, f"{folder}/{key}"), listed)
+        for done, (key, digest) in enumerate(zip(listed, digests, strict=True)):
+            progress(manifest.survey, done, len(listed))
+            if digest is None:
+                lost.append(key)
+            elif digest != listed[key].sha256:
+                changed.append(key)
+    return Condition(
+        survey=manifest.survey,
+        digest=manifest.digest,
+        objects=len(listed),
+        size=sum(known.size for known in listed.values()),
+        lost=lost,
+        changed=changed,
+        unlisted=sorted(stored - listed.keys()),
+    )
+
+
+def _digest(lake: Lake, key: str) -> str | None:
+    try:
+        return hashlib.sha256(lake.read(key)).hexdigest()
+    except FileNotFoundError:
+        return None

@@ -1,0 +1,148 @@
+"""A published survey, written back as SEG-Y, looked at again for bit rot, and read by ``mdio`` itself."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from click.testing import CliRunner, Result
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from segy_bytes import Draft, draft
+
+from ingestion.catalog import surveys
+from ingestion.cli import main
+from ingestion.export import export
+from ingestion.ingest import IngestResult, ingest
+from ingestion.lake import Lake
+from ingestion.spec import SurveySpec
+
+
+def quiet(_what: str, _done: int, _total: int) -> None:
+    return
+
+
+def published(folder: Path, data: bytes, spec: SurveySpec | None = None) -> IngestResult:
+    (folder / "line.sgy").write_bytes(data)
+    result = ingest(str(folder / "line.sgy"), Lake(str(folder / "lake")), spec)
+    assert result.status == "published", result.findings
+    return result
+
+
+def exported(folder: Path, data: bytes, spec: SurveySpec | None = None) -> tuple[bytes, bool]:
+    manifest = published(folder, data, spec).manifest
+    assert manifest is not None
+    [file] = export(Lake(str(folder / "lake")), manifest, folder / "out", quiet)
+    return Path(file.path).read_bytes(), file.same_as_source
+
+
+def whole_numbers(made: Draft, code: int) -> Draft:
+    """``made`` in a format, with samples that it holds exactly."""
+    limit = {8: 127, 3: 32767}.get(code, 4096)
+    made.samples = np.clip(np.round(made.samples), -limit, limit).astype(np.float32)
+    made.code = code
+    return made
+
+
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.data())
+def test_the_bytes_come_back(tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:
+    """Whatever geometry, order of traces, scalar, interval, delay, format, and whatever lies around the traces."""
+    shape = (data.draw(st.integers(2, 6)), data.draw(st.integers(2, 7)), data.draw(st.integers(2, 40)))
+    made = draft(
+        shape,
+        inlines=(data.draw(st.integers(-500, 500)), data.draw(st.sampled_from([1, 2, -3]))),
+        crosslines=(data.draw(st.integers(-500, 500)), data.draw(st.sampled_from([1, 4, -1]))),
+        scalar=data.draw(st.sampled_from([-1000, -100, -10, 1])),
+        seed=data.draw(st.integers(0, 9)),
+        order=data.draw(st.sampled_from("<>")),
+        interval=data.draw(st.sampled_from([500, 2500, 4000])),
+        ascii_text=data.draw(st.booleans()),
+        text="C 1 L\xe4nge, \xa0 und mehr",
+    )
+    made = whole_numbers(made, data.draw(st.sampled_from([1, 2, 3, 5, 8])))
+    made.headers["delay"] = np.full(len(made), data.draw(st.sampled_from([0, 1000, -8])))
+    order = np.random.default_rng(data.draw(st.integers(0, 99))).permutation(len(made))
+    made.take(order if data.draw(st.booleans()) else np.arange(len(made)))
+    source = bytearray(made.to_bytes())
+    header = np.random.default_rng(1).integers(0, 256, 8, np.uint8)  # bytes that no standard assigns
+    trace_bytes = (len(source) - 3600) // len(made)
+    source[3600 + trace_bytes + 232 : 3600 + trace_bytes + 240] = header.tobytes()
+    got, same = exported(tmp_path_factory.mktemp("export"), bytes(source))
+    assert got == source
+    assert same
+
+
+def test_extended_headers_and_a_trailer_come_back(tmp_path: Path) -> None:
+    made = draft(revision=b"\x02\x00", extended=2, extended_texts=["one", "((SEG: EndText))"])
+    made.binary = {329: ("i", 1)}
+    made.trailer = bytes(range(200)) * 16
+    got, same = exported(tmp_path, made.to_bytes())
+    assert got == made.to_bytes()
+    assert same
+
+
+def test_traces_that_no_volume_holds_are_zero_and_said(tmp_path: Path) -> None:
+    made = draft()
+    made.headers["trace_id"][5] = 2  # dead, with samples
+    got, same = exported(tmp_path, made.to_bytes(), SurveySpec(drop_traces=[9]))
+    assert not same
+    trace_bytes = (len(got) - 3600) // len(made)
+    traces = np.frombuffer(got[3600:], np.uint8).reshape(len(made), trace_bytes)
+    source = np.frombuffer(made.to_bytes()[3600:], np.uint8).reshape(len(made), trace_bytes)
+    assert not traces[5, 240:].any()
+    assert (traces[5, :240] == source[5, :240]).all()
+    assert not traces[8].any()
+    others = np.delete(np.arange(len(made)), [5, 8])
+    assert (traces[others] == source[others]).all()
+
+
+def test_several_files_come_back_each(tmp_path: Path) -> None:
+    whole = draft((6, 5, 12))
+    parts = {"a.sgy": draft((6, 5, 12)).take(slice(0, 12)), "b.sgy": whole.take(slice(12, 30))}
+    for name, part in parts.items():
+        (tmp_path / name).write_bytes(part.to_bytes())
+    lake = Lake(str(tmp_path / "lake"))
+    result = ingest([str(tmp_path / name) for name in parts], lake, SurveySpec(files=list(parts)))
+    assert result.manifest is not None
+    files = export(lake, result.manifest, tmp_path / "out", quiet)
+    assert [file.same_as_source for file in files] == [True, True]
+    assert all((tmp_path / "out" / name).read_bytes() == part.to_bytes() for name, part in parts.items())
+
+
+def survey(folder: Path, *arguments: str) -> Result:
+    return CliRunner().invoke(main, [argument.replace("@", str(folder)) for argument in arguments])
+
+
+def test_nothing_is_overwritten(tmp_path: Path) -> None:
+    published(tmp_path, draft().to_bytes())
+    arguments = ("export", "line", "--lake", "@/lake", "--output", "@/out")
+    assert "the same bytes as its source" in survey(tmp_path, *arguments).stdout
+    again = survey(tmp_path, *arguments)
+    assert again.exit_code == 1
+    assert "exists and is not overwritten" in again.stderr
+
+
+@pytest.mark.parametrize("spoiled", ["changed", "lost", "unlisted"])
+def test_bit_rot_is_found(tmp_path: Path, spoiled: str) -> None:
+    published(tmp_path, draft().to_bytes())
+    assert survey(tmp_path, "verify", "--lake", "@/lake").exit_code == 0
+    lake = Lake(str(tmp_path / "lake"))
+    [manifest] = surveys(lake)
+    key = "amplitude/c/0/0/0"
+    path = f"{manifest.folder}/volume.mdio/{key}"
+    if spoiled == "changed":
+        data = bytearray(lake.read(path))
+        data[-1] ^= 1
+        lake.write(path, bytes(data))
+    elif spoiled == "lost":
+        lake.delete([path])
+    else:
+        lake.write(path.replace("0/0/0", "7/0/0"), b"x")
+        key = "amplitude/c/7/0/0"
+    found = survey(tmp_path, "verify", "line", "--lake", "@/lake", "--json")
+    assert found.exit_code == 1
+    assert json.loads(found.stdout)[0][spoiled] == [key]
+    assert f"{spoiled}: {key}" in survey(tmp_path, "verify", "--lake", "@/lake").stdout
