@@ -9,19 +9,25 @@ from __future__ import annotations
 import json
 import os
 import re
+import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import quote, unquote
 
 import obstore
-from obstore.exceptions import AlreadyExistsError, BaseError, InvalidPathError
+from obstore.exceptions import AlreadyExistsError, BaseError, GenericError, InvalidPathError
 from obstore.store import LocalStore, S3Store
 
 if TYPE_CHECKING:
     from zarr.storage import ObjectStore
+
+
+T = TypeVar("T")
+_PAUSES = (0.1, 0.4, 1.6)  # seconds before another try
+_AGAIN_SECONDS = 60.0
 
 
 class LakeError(Exception):
@@ -91,7 +97,7 @@ class Lake:
 
     def read(self, key: str) -> bytes:
         """Bytes of ``key``. Raises ``FileNotFoundError``."""
-        return bytes(obstore.get(self.store, _checked(key)).bytes())
+        return self._persistently(lambda: bytes(obstore.get(self.store, _checked(key)).bytes()))
 
     def read_range(self, key: str, start: int, length: int) -> bytes:
         """``length`` bytes of ``key`` from ``start``. Raises ``FileNotFoundError``."""
@@ -99,7 +105,9 @@ class Lake:
 
     def buffer(self, key: str, start: int, length: int) -> memoryview:
         """As ``read_range``, without a copy of what may be large."""
-        return memoryview(obstore.get_range(self.store, _checked(key), start=start, length=length))
+        return self._persistently(
+            lambda: memoryview(obstore.get_range(self.store, _checked(key), start=start, length=length))
+        )
 
     def read_json(self, key: str) -> Any:
         """Parsed JSON of ``key``. Raises ``FileNotFoundError``."""
@@ -107,7 +115,7 @@ class Lake:
 
     def head(self, key: str) -> Entry:
         """Size, ETag and age of ``key``. Raises ``FileNotFoundError``."""
-        return _entry(obstore.head(self.store, _checked(key)))
+        return _entry(self._persistently(lambda: obstore.head(self.store, _checked(key))))
 
     def exists(self, key: str) -> bool:
         """Whether ``key`` holds an object."""
@@ -122,11 +130,14 @@ class Lake:
         obstore.put(self.store, _checked(key), data)
 
     def create(self, key: str, data: bytes) -> bool:
-        """Put ``data`` at ``key`` only if nothing is there; say whether this call did it."""
+        """Put ``data`` at ``key`` only if nothing is there; say whether ``data`` lies there now.
+
+        A server may carry out the PUT and its answer be lost: the next try then finds the key taken, by this call.
+        """
         try:
-            obstore.put(self.store, _checked(key), data, mode="create")
+            self._persistently(lambda: obstore.put(self.store, _checked(key), data, mode="create"))
         except AlreadyExistsError:
-            return False
+            return self.read(key) == data
         return True
 
     def objects(self, prefix: str = "", *, unusable: Callable[[str], None] | None = None) -> Iterator[Entry]:
@@ -137,10 +148,7 @@ class Lake:
         """
         seen: set[str] = set()
         try:
-            for batch in obstore.list(self.store, prefix=prefix.strip("/") or None):
-                for meta in batch:
-                    seen.add(meta["path"])
-                    yield _entry(meta)
+            yield from self._listed(prefix.strip("/") or None, seen)
         except InvalidPathError as error:  # which ends the whole listing
             if unusable is None:
                 raise self._odd_name(prefix, error) from error
@@ -182,7 +190,9 @@ class Lake:
     def folders(self, prefix: str = "") -> list[str]:
         """Names of the folders directly below the folder ``prefix``, sorted."""
         try:
-            found = obstore.list_with_delimiter(self.store, prefix=prefix.strip("/") or None)
+            found = self._persistently(
+                lambda: obstore.list_with_delimiter(self.store, prefix=prefix.strip("/") or None)
+            )
         except InvalidPathError as error:
             raise self._odd_name(prefix, error) from error
         return sorted(PurePosixPath(p).name for p in found["common_prefixes"])
@@ -194,6 +204,36 @@ class Lake:
                 obstore.delete(self.store, _checked(key))
             except FileNotFoundError:
                 continue
+
+    def _listed(self, prefix: str | None, seen: set[str]) -> Iterator[Entry]:
+        """All objects, each added to ``seen``; a listing that breaks off is begun again and goes on where it was."""
+        for pause in (*_PAUSES, None):
+            try:
+                for batch in obstore.list(self.store, prefix=prefix):
+                    for meta in batch:
+                        if meta["path"] not in seen:
+                            seen.add(meta["path"])
+                            yield _entry(meta)
+                return
+            except GenericError:
+                if pause is None or not isinstance(self.store, S3Store):
+                    raise
+                time.sleep(pause)
+
+    def _persistently(self, call: Callable[[], T]) -> T:
+        """``call`` again when its answer broke off, a few times and for a minute.
+
+        The client itself tries again for long, save in two places: the body of an error, and a conditional PUT.
+        """
+        deadline = time.monotonic() + _AGAIN_SECONDS
+        for pause in _PAUSES if isinstance(self.store, S3Store) else ():
+            try:
+                return call()
+            except GenericError:
+                if time.monotonic() > deadline:
+                    raise
+                time.sleep(pause)
+        return call()
 
     def zarr_store(self, key: str, *, read_only: bool = False) -> ObjectStore[Any]:
         """A zarr store rooted at ``key``."""

@@ -22,6 +22,6 @@ def test_a_killed_ingest_leaves_no_survey_or_a_whole_one(
 ) -> None:
     assert original.undisturbed
     here = lake if number else Lake(str(tmp_path / "lake"))
-    kill_an_ingest(original, here, random.Random(number))
+    kill_an_ingest(original, here, random.Random(number), 1.5)
     original.assert_absent_or_whole(here)
     original.assert_completed_by_another(here)

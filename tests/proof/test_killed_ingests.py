@@ -6,7 +6,7 @@ import random
 from pathlib import Path
 
 import pytest
-from killed_ingest import Original, kill_an_ingest
+from killed_ingest import Original, kill_an_ingest, seconds_of_writing
 from proofs import Proof
 
 from ingestion.lake import Lake
@@ -22,10 +22,11 @@ def test_a_killed_ingest_leaves_no_survey_or_a_whole_one(
     root = Lake(str(tmp_path / "lakes")) if where == "file" else request.getfixturevalue("lake")
     original, draw = Original(tmp_path / "killed.sgy"), random.Random(f"{SEED} {where}")
     assert original.undisturbed
+    longest = 1.1 * seconds_of_writing(original, Lake(f"{root.uri}/undisturbed"))
     kills = existed = tries = 0
     while kills < KILLS:
         lake = Lake(f"{root.uri}/{tries}")
-        kills += kill_an_ingest(original, lake, draw)
+        kills += kill_an_ingest(original, lake, draw, longest)
         existed += original.assert_absent_or_whole(lake)
         original.assert_completed_by_another(lake)
         tries += 1
