@@ -66,7 +66,9 @@ def create_store(survey: Survey, lake: Lake, folder: str, name: str) -> None:
 def stored_array(lake: Lake, folder: str, name: str, mode: Literal["r", "r+"] = "r") -> zarr.Array[Any]:
     """One array of the store below ``folder``."""
     with zarr.config.set({"array.write_empty_chunks": False}):
-        return zarr.open_array(StorePath(lake.zarr_store(folder, read_only=mode == "r"), name), mode=mode)
+        return zarr.open_array(
+            StorePath(lake.zarr_store(folder, read_only=mode == "r"), name), mode=mode, zarr_format=3
+        )
 
 
 def amplitude_codec(lake: Lake, folder: str) -> Blosc:

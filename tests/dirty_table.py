@@ -43,6 +43,7 @@ REMEDIES = {  # by reason code, where the table names no spec
     "no-traces": "upload the file with its traces",
     "non-finite-samples": "`non_finite: dead`, or a mended file",
     "not-segy": "upload the SEG-Y file itself, whole and unpacked",
+    "older-version": "nothing, it is a warning; `survey restore` brings the version back",
     "prestack": "upload its stack",
     "sample-count-differs": "`samples_per_trace` when the headers are wrong; else traces of one length",
     "sample-count-missing": "`samples_per_trace`",
@@ -59,6 +60,7 @@ REMEDIES = {  # by reason code, where the table names no spec
     "times-scalar-unknown": "`first_sample`",
     "trace-too-long": "have the file written with shorter traces",
     "truncated": "upload the whole file; `samples_per_trace` or `first_trace_byte` when the headers are wrong",
+    "withdrawn": "`survey restore`, when it may be used again",
     "wild-crossline": "`drop_traces` with the numbers in the report",
     "wild-inline": "`drop_traces` with the numbers in the report",
 }
