@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ingestion.geometry import coordinates_of
+from ingestion.geometry import coordinates
 from ingestion.inspect import Survey
 from ingestion.lake import Lake
 from ingestion.mdio_layout import CELL_ARRAYS, cell_chunks, header_fields, stored_array
@@ -61,7 +61,7 @@ class CellArrays:
 
     def _values(self, block: Tile) -> dict[str, Values]:
         number_IX, live_IX = self.survey.grid.trace_IX[block.cells], self.survey.grid.live_IX[block.cells]
-        xy_N2 = coordinates_of(self.survey.traces, number_IX.ravel(), self.survey.spec)
+        xy_N2 = coordinates(self.survey.traces, self.survey.spec, rows=number_IX.ravel())
         x_IX, y_IX = (np.where(number_IX >= 0, values.reshape(number_IX.shape), np.nan) for values in xy_N2.T)
         return {"trace_mask": live_IX, "cdp_x": x_IX, "cdp_y": y_IX, "trace_number": number_IX.astype(np.int64) + 1}
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, replace
+
 import numpy as np
 import numpy.typing as npt
 
@@ -9,28 +11,22 @@ from ingestion.grid import Grid
 from ingestion.manifest import Finding, Geometry
 from ingestion.source import hold
 from ingestion.spec import SurveySpec
-from ingestion.traces import Traces
+from ingestion.traces import Mask, Rows, Traces
 from ingestion.vertical import scaled
 
 Coordinates = npt.NDArray[np.float64]  # (traces, 2): x, y
+_FITTED = 1_000_000  # traces at most
 _UNITS = {2: ("seconds of arc", 1_296_000), 3: ("decimal degrees", 360), 4: ("degrees, minutes, seconds", 36_000_000)}
 
 
-def coordinates(traces: Traces, spec: SurveySpec, x: str = "cdp_x", y: str = "cdp_y") -> Coordinates:
-    """(traces, 2) coordinates in their unit, each trace with its own scalar (bytes 71-72) unless the spec has one."""
-    scalar = traces.column("coordinate_scalar")
+def coordinates(
+    traces: Traces, spec: SurveySpec, x: str = "cdp_x", y: str = "cdp_y", rows: Rows = slice(None)
+) -> Coordinates:
+    """(rows, 2) coordinates in their unit, each trace with its own scalar (bytes 71-72) unless the spec has one."""
+    scalar = traces.column("coordinate_scalar", rows)
     if spec.coordinate_scalar is not None:
         scalar = np.full_like(scalar, spec.coordinate_scalar)
-    return np.stack([scaled(traces.column(name), scalar) for name in (x, y)], axis=1)
-
-
-def coordinates_of(traces: Traces, number_N: npt.NDArray[np.int64], spec: SurveySpec) -> Coordinates:
-    """(n, 2) coordinates of the traces with these numbers, from 0."""
-    scalar = traces.table["coordinate_scalar"][number_N].astype(np.int64)
-    if spec.coordinate_scalar is not None:
-        scalar = np.full_like(scalar, spec.coordinate_scalar)
-    columns = [scaled(traces.table[name][number_N].astype(np.int64), scalar) for name in ("cdp_x", "cdp_y")]
-    return np.stack(columns, axis=1)
+    return np.stack([scaled(traces.column(name, rows), scalar) for name in (x, y)], axis=1)
 
 
 def locate(
@@ -42,41 +38,83 @@ def locate(
     """
     notes: list[str] = []
     live = _used(live, grid)
-    xy = coordinates(traces, spec)
+    zeros = int(np.count_nonzero(live & traces.where(lambda rows: traces.table["coordinate_scalar"][rows] == 0)))
     if spec.coordinate_scalar is not None:
         notes.append(f"coordinate scalar {spec.coordinate_scalar} by the spec")
-    elif (zeros := int(np.count_nonzero(traces.column("coordinate_scalar")[live] == 0))) and xy[live].any():
+    elif zeros:
         notes.append(f"coordinate scalar 0 in {zeros} live traces read as 1")
-    index = np.stack([line_index(traces, "inline", grid), line_index(traces, "crossline", grid)], axis=1)
-    if not xy[live].any():
-        finding = _elsewhere(traces, live, index, spec)
+    map_ = _Map(traces, live, grid, spec)
+    extent = map_.extent()
+    if not extent.any():
+        finding = _elsewhere(map_)
         if finding is not None:
             return None, [finding], notes
-        if 0 in traces.column("coordinate_scalar")[live]:
-            notes.append("coordinate scalar 0 read as 1")
         notes.append("no coordinates (all zero): line numbers are used in their place and the CRS is unknown")
         origin = (grid.inline.first, grid.crossline.first)
         vectors = ((grid.inline.step, 0.0), (0.0, grid.crossline.step))
         return _geometry(None, np.array([origin, *vectors]), 0.0, grid), [], notes
-    unit = _geographic(traces, live, xy, notes)
+    unit = _geographic(traces, live, extent, notes)
     if unit is not None:
         return None, [unit], notes
-    fit = fit_affine(index[live], xy[live])
-    if _are_degrees(xy[live], fit):
+    fit = map_.fit()
+    if _are_degrees(extent, fit):
         return None, [_geographic_finding("degrees, by their size and that of the bins")], notes
-    findings = _misfit(traces, live, index, xy, fit)
+    findings = _misfit(map_, fit)
     if findings:
         return None, findings, notes
     if spec.crs is None:
         notes.append("no CRS in the spec: coordinates share one unnamed space with all such surveys")
-    residual = float(_residuals(index[live], xy[live], fit).max())
-    return _geometry(spec.crs, fit, residual, grid), [], notes
+    return _geometry(spec.crs, fit, map_.farthest(fit)[1], grid), [], notes
 
 
-def line_index(traces: Traces, name: str, grid: Grid) -> npt.NDArray[np.int64]:
-    """(traces,) grid index of each trace by its header."""
+@dataclass(frozen=True)
+class _Map:
+    """Line numbers and coordinates of the live traces, some at a time."""
+
+    traces: Traces
+    live: Mask
+    grid: Grid
+    spec: SurveySpec
+    fields: tuple[str, str] = ("cdp_x", "cdp_y")
+
+    def xy(self, rows: Rows) -> Coordinates:
+        """(rows, 2) coordinates."""
+        return coordinates(self.traces, self.spec, *self.fields, rows)
+
+    def index(self, rows: Rows) -> npt.NDArray[np.int64]:
+        """(rows, 2) indices of inline and crossline."""
+        names = ("inline", "crossline")
+        return np.stack([line_index(self.traces, name, self.grid, rows) for name in names], axis=1)
+
+    def extent(self) -> npt.NDArray[np.float64]:
+        """(2,) largest |x| and |y|."""
+        found = [np.abs(self.xy(rows)[self.live[rows]]).max(axis=0, initial=0) for rows in self.traces.blocks()]
+        return np.asarray(np.max(found, axis=0))
+
+    def fit(self) -> npt.NDArray[np.float64]:
+        """(3, 2) affine map of the grid; of many traces some of all parts of the survey decide."""
+        chosen = np.flatnonzero(self.live)
+        chosen = chosen[:: -(-len(chosen) // _FITTED)]
+        return fit_affine(self.index(chosen), self.xy(chosen))
+
+    def residuals(self, rows: slice, fit: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+        """(rows,) distances from the fit; 0 for traces that do not count."""
+        return np.where(self.live[rows], _residuals(self.index(rows), self.xy(rows), fit), 0.0)
+
+    def farthest(self, fit: npt.NDArray[np.float64]) -> tuple[int, float]:
+        """The trace that lies farthest from the fit, and how far."""
+        worst, distance = 0, -1.0
+        for rows in self.traces.blocks():
+            distances = self.residuals(rows, fit)
+            if distances.max() > distance:
+                worst, distance = rows.start + int(distances.argmax()), float(distances.max())
+        return worst, distance
+
+
+def line_index(traces: Traces, name: str, grid: Grid, rows: Rows = slice(None)) -> npt.NDArray[np.int64]:
+    """(rows,) grid index of traces by their header."""
     axis = grid.inline if name == "inline" else grid.crossline
-    return (traces.column(name) - int(axis.first)) // int(axis.step)
+    return (traces.column(name, rows) - int(axis.first)) // int(axis.step)
 
 
 def fit_affine(index: npt.NDArray[np.int64], xy: Coordinates) -> npt.NDArray[np.float64]:
@@ -115,32 +153,26 @@ def handedness(geometry: Geometry) -> str:
     return "right" if a * d - b * c > 0 else "left"
 
 
-def _misfit(
-    traces: Traces,
-    live: npt.NDArray[np.bool_],
-    index: npt.NDArray[np.int64],
-    xy: Coordinates,
-    fit: npt.NDArray[np.float64],
-) -> list[Finding]:
+def _misfit(map_: _Map, fit: npt.NDArray[np.float64]) -> list[Finding]:
+    traces = map_.traces
     release = "have the headers mended, or name other bytes or a `coordinate_scalar` in the survey spec"
     bins = np.linalg.norm(fit[1:], axis=1)
     area = abs(float(np.linalg.det(fit[1:])))
     if area <= 1e-3 * float(bins.max()) ** 2 or bins.min() == 0:
         found = f"inline step {_vector(fit[1])} and crossline step {_vector(fit[2])} span no area"
         return [hold("coordinates-degenerate", found, "coordinates that span the grid in two directions", release)]
-    residuals = np.zeros(len(live))
-    residuals[live] = _residuals(index[live], xy[live], fit)
     limit = 0.5 * float(bins.min())
-    off = residuals > limit
+    off = traces.where(lambda rows: map_.residuals(rows, fit) > limit)
     if not off.any():
         return []
-    worst = traces.label(int(residuals.argmax()))
+    worst, distance = map_.farthest(fit)
     dropped = ", ".join(str(i + 1) for i in np.flatnonzero(off)[:20])
     return [
         hold(
             "coordinates-misfit",
-            f"{np.count_nonzero(off)} of {np.count_nonzero(live)} live traces lie more than half a bin "
-            f"({limit:g}) from where their line numbers put them; the farthest is {worst}, {residuals.max():.6g} off",
+            f"{np.count_nonzero(off)} of {np.count_nonzero(map_.live)} live traces lie more than half a bin "
+            f"({limit:g}) from where their line numbers put them; the farthest is {traces.label(worst)}, "
+            f"{distance:.6g} off",
             f"coordinates on one regular grid of {bins[0]:.6g} by {bins[1]:.6g}",
             f"{release}; `drop_traces: [{dropped}]` leaves these out",
             traces.labels(off),
@@ -148,39 +180,36 @@ def _misfit(
     ]
 
 
-def _elsewhere(
-    traces: Traces, live: npt.NDArray[np.bool_], index: npt.NDArray[np.int64], spec: SurveySpec
-) -> Finding | None:
+def _elsewhere(map_: _Map) -> Finding | None:
     """The source coordinates, when only these are filled and lie on the grid."""
-    xy = coordinates(traces, spec, "source_x", "source_y")
-    if not xy[live].any() or _misfit(traces, live, index, xy, fit_affine(index[live], xy[live])):
+    sources = replace(map_, fields=("source_x", "source_y"))
+    if not sources.extent().any() or _misfit(sources, sources.fit()):
         return None
     return hold(
         "coordinates-elsewhere",
-        f"zeros at bytes {spec.cdp_x_byte} and {spec.cdp_y_byte}; coordinates on the grid at bytes 73 and 77",
+        f"zeros at bytes {map_.spec.cdp_x_byte} and {map_.spec.cdp_y_byte}; coordinates on the grid at bytes 73 and 77",
         "coordinates at the bytes that the survey spec names",
         "write `cdp_x_byte: 73` and `cdp_y_byte: 77` into the survey spec",
     )
 
 
-def _geographic(traces: Traces, live: npt.NDArray[np.bool_], xy: Coordinates, notes: list[str]) -> Finding | None:
+def _geographic(traces: Traces, live: Mask, extent: npt.NDArray[np.float64], notes: list[str]) -> Finding | None:
     """Angles cannot be fitted; but many files carry such a unit code beside lengths, which the values give away."""
-    codes = np.unique(traces.column("coordinate_unit")[live])
+    codes, _ = traces.values(lambda rows: traces.table["coordinate_unit"][rows], live)
     for code in codes.tolist():
         if code not in _UNITS:
             continue
         name, most = _UNITS[code]
-        if np.abs(xy[live]).max() <= most:
+        if extent.max() <= most:
             return _geographic_finding(f"{name} (unit code {code}, bytes 89-90)")
         notes.append(f"coordinate unit code {code} says {name}, the values are too large for that: read as lengths")
     return None
 
 
-def _are_degrees(xy: Coordinates, fit: npt.NDArray[np.float64]) -> bool:
+def _are_degrees(extent: npt.NDArray[np.float64], fit: npt.NDArray[np.float64]) -> bool:
     """Whether places and bins have the size of degrees: 0.01° is a kilometre, and no survey in metres is so fine."""
-    within = np.abs(xy).max(axis=0)
     bins = np.linalg.norm(fit[1:], axis=1)
-    return bool(within[0] <= 360 and within[1] <= 90 and 0 < bins.max() < 0.01)
+    return bool(extent[0] <= 360 and extent[1] <= 90 and 0 < bins.max() < 0.01)
 
 
 def _geographic_finding(unit: str) -> Finding:
@@ -192,12 +221,13 @@ def _geographic_finding(unit: str) -> Finding:
     )
 
 
-def _used(live: npt.NDArray[np.bool_], grid: Grid) -> npt.NDArray[np.bool_]:
+def _used(live: Mask, grid: Grid) -> Mask:
     """The live traces that the volume holds; of duplicates only those that the spec chose."""
     used = np.zeros_like(live)
-    used[grid.trace_IX[grid.live_IX]] = True
-    for traces in grid.averaged.values():
-        used[traces] = True
+    for numbers_X, live_X in zip(grid.trace_IX, grid.live_IX, strict=True):
+        used[numbers_X[live_X]] = True
+    for numbers in grid.averaged.values():
+        used[numbers] = True
     return used
 
 
@@ -216,8 +246,8 @@ def _geometry(crs: str | None, fit: npt.NDArray[np.float64], residual: float, gr
 def outline(live_IX: npt.NDArray[np.bool_], fit: npt.NDArray[np.float64]) -> list[tuple[float, float]]:
     """Polygon around the first and last live trace of every inline, counter-clockwise, corners only."""
     rows = np.flatnonzero(live_IX.any(axis=1))
-    first = live_IX[rows].argmax(axis=1)
-    last = live_IX.shape[1] - 1 - live_IX[rows, ::-1].argmax(axis=1)
+    first = live_IX.argmax(axis=1)[rows]
+    last = live_IX.shape[1] - 1 - live_IX[:, ::-1].argmax(axis=1)[rows]
     there, back = np.stack([rows, first], axis=1), np.stack([rows, last], axis=1)[::-1]
     ring = _corners(np.concatenate([there, back]))
     points = _design(ring) @ fit

@@ -10,7 +10,8 @@ import numpy.typing as npt
 from ingestion.manifest import Axis, Finding
 from ingestion.source import hold
 from ingestion.spec import SurveySpec
-from ingestion.traces import Liveness, Traces
+from ingestion.table import Table
+from ingestion.traces import Liveness, Mask, Traces
 
 MAX_EMPTY = 20  # grid cells per trace
 _COORDINATE = 100_000  # line numbers mostly lie below, coordinates as they are stored above
@@ -35,24 +36,72 @@ class Grid:
 
 def build_grid(traces: Traces, state: Liveness, spec: SurveySpec) -> tuple[Grid | None, list[Finding], list[str]]:
     """The grid of the kept traces; None when findings forbid one."""
-    inlines, crosslines = traces.column("inline"), traces.column("crossline")
-    # Padding is often written with empty headers; a dead trace with numbers is part of the grid.
-    placed = state.kept & (state.live | ((inlines != 0) & (crosslines != 0)))
+    placed = placed_traces(traces, state)
     if not state.live.any():
         return None, [], []
-    findings = _exchanged(traces, state.live, spec) or _no_grid(traces, state.live, inlines, crosslines, spec)
+    findings = _exchanged(traces, state.live, spec) or _no_grid(traces, state.live, spec)
     if not findings:
-        findings += _slips(traces, placed, "inline", inlines) + _slips(traces, placed, "crossline", crosslines)
+        findings += _slips(traces, placed, "inline") + _slips(traces, placed, "crossline")
     if findings:
         return None, findings, []
-    inline, crossline = line_axis(inlines[placed]), line_axis(crosslines[placed])
+    inline, crossline = (line_axis(_lines(traces, name, placed)[0]) for name in ("inline", "crossline"))
     if inline.count * crossline.count > MAX_EMPTY * np.count_nonzero(placed):
         return None, [_sparse(inline, crossline, int(np.count_nonzero(placed)))], []
-    cells = _index(inlines, inline) * crossline.count + _index(crosslines, crossline)
-    findings, notes = _duplicates(traces, state.live, cells, spec)
+    cells = _Cells(traces, inline, crossline)
+    times = cells.times(state.live)
+    findings, notes = _duplicates(traces, state.live, cells, times, spec)
     if findings:
         return None, findings, notes
-    return _fill(placed, state.live, cells, inline, crossline, spec), [], notes
+    return _fill(traces, placed, state.live, cells, times, spec), [], notes
+
+
+def placed_traces(traces: Traces, state: Liveness) -> Mask:
+    """Live traces, and dead ones with line numbers: padding is often written with empty headers."""
+
+    def numbered(rows: slice) -> npt.NDArray[np.bool_]:
+        return np.asarray((traces.table["inline"][rows] != 0) & (traces.table["crossline"][rows] != 0))
+
+    return state.kept & (state.live | traces.where(numbered))
+
+
+def _lines(traces: Traces, name: str, where: Mask) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """The line numbers that occur, and how often each."""
+    return traces.values(lambda rows: traces.column(name, rows), where)
+
+
+@dataclass(frozen=True)
+class _Cells:
+    """The cell of each trace, inline by inline; only meaningful for traces that are placed."""
+
+    traces: Traces
+    inline: Axis
+    crossline: Axis
+
+    def of(self, rows: slice) -> npt.NDArray[np.int64]:
+        """(rows,) cells."""
+        i, x = (
+            (self.traces.column(name, rows) - int(axis.first)) // int(axis.step)
+            for name, axis in (("inline", self.inline), ("crossline", self.crossline))
+        )
+        return i * self.crossline.count + x
+
+    def times(self, live: Mask) -> npt.NDArray[np.uint16]:
+        """(cells,) live traces of each."""
+        found = np.zeros(self.inline.count * self.crossline.count, np.uint16)
+        for rows in self.traces.blocks():
+            cells, counts = np.unique(self.of(rows)[live[rows]], return_counts=True)
+            found[cells] = np.minimum(found[cells].astype(np.int64) + counts, np.iinfo(np.uint16).max)
+        return found
+
+    def shared(self, live: Mask, times: npt.NDArray[np.uint16]) -> Mask:
+        """Live traces whose cell has more than one."""
+
+        def of_rows(rows: slice) -> npt.NDArray[np.bool_]:
+            found = np.zeros(rows.stop - rows.start, np.bool_)
+            found[live[rows]] = times[self.of(rows)[live[rows]]] > 1
+            return found
+
+        return self.traces.where(of_rows)
 
 
 def line_axis(values: npt.NDArray[np.int64]) -> Axis:
@@ -64,8 +113,8 @@ def line_axis(values: npt.NDArray[np.int64]) -> Axis:
 
 def _exchanged(traces: Traces, live: npt.NDArray[np.bool_], spec: SurveySpec) -> list[Finding]:
     """Line numbers and coordinates in each other's place, which would give a grid as regular as the true one."""
-    lines = [np.abs(traces.column(name)[live]) for name in ("inline", "crossline")]
-    places = [np.abs(traces.column(name)[live]) for name in ("cdp_x", "cdp_y")]
+    lines = [np.abs(_ends(traces, name, live)) for name in ("inline", "crossline")]
+    places = [np.abs(_ends(traces, name, live)) for name in ("cdp_x", "cdp_y")]
     swapped = all(
         line.min() >= _COORDINATE > place.max() and place.min() != place.max()
         for line, place in zip(lines, places, strict=True)
@@ -85,23 +134,26 @@ def _exchanged(traces: Traces, live: npt.NDArray[np.bool_], spec: SurveySpec) ->
     ]
 
 
-def _no_grid(
-    traces: Traces,
-    live: npt.NDArray[np.bool_],
-    inlines: npt.NDArray[np.int64],
-    crosslines: npt.NDArray[np.int64],
-    spec: SurveySpec,
-) -> list[Finding]:
-    distinct = len(np.unique(inlines[live])), len(np.unique(crosslines[live]))
+def _ends(traces: Traces, name: str, where: Mask) -> npt.NDArray[np.int64]:
+    """(2,) smallest and largest value of a field."""
+    ends = [
+        (found.min(), found.max()) for rows in traces.blocks() if (found := traces.column(name, rows)[where[rows]]).size
+    ]
+    return np.array([min(low for low, _ in ends), max(high for _, high in ends)])
+
+
+def _no_grid(traces: Traces, live: Mask, spec: SurveySpec) -> list[Finding]:
+    inlines, crosslines = (_lines(traces, name, live)[0] for name in ("inline", "crossline"))
+    distinct = len(inlines), len(crosslines)
     if min(distinct) >= 2:
         return []
-    offsets = np.unique(traces.column("offset")[live])
+    offsets, _ = _lines(traces, "offset", live)
     before_stack = f"; {len(offsets)} different offsets from {offsets[0]} to {offsets[-1]}" if len(offsets) > 1 else ""
     return [
         hold(
             "no-3d-grid",
-            f"{distinct[0]} inline values at byte {spec.inline_byte} ({_range(inlines[live])}) and {distinct[1]} "
-            f"crossline values at byte {spec.crossline_byte} ({_range(crosslines[live])}) in "
+            f"{distinct[0]} inline values at byte {spec.inline_byte} ({_range(inlines)}) and {distinct[1]} "
+            f"crossline values at byte {spec.crossline_byte} ({_range(crosslines)}) in "
             f"{np.count_nonzero(live)} live traces{before_stack}",
             "a post-stack volume of at least 2 inlines and 2 crosslines",
             "write the true `inline_byte` and `crossline_byte` into the survey spec",
@@ -109,45 +161,48 @@ def _no_grid(
     ]
 
 
-def _slips(traces: Traces, placed: npt.NDArray[np.bool_], name: str, values: npt.NDArray[np.int64]) -> list[Finding]:
+def _slips(traces: Traces, placed: Mask, name: str) -> list[Finding]:
     """A few traces whose line number lies far from all others, or between the steps of all others."""
-    wild = placed & np.isin(values, wild_lines(values[placed]))
-    if wild.any():
+    lines, counts = _lines(traces, name, placed)
+    if wild := wild_lines(lines, counts):
+        where = placed & traces.where(lambda rows: np.isin(traces.table[name][rows], wild))
         return [
             hold(
                 f"wild-{name}",
-                f"{np.count_nonzero(wild)} traces with {name} {_range(values[wild])}; "
-                f"the others have {_range(values[placed & ~wild])}",
+                f"{np.count_nonzero(where)} traces with {name} {_range(np.array(wild))}; "
+                f"the others have {_range(lines[~np.isin(lines, wild)])}",
                 f"{name} numbers of one range",
-                "have the header mended, write `drop_traces: "
-                f"[{', '.join(str(i + 1) for i in np.flatnonzero(wild)[:20])}]` into the survey spec, or name other "
-                "header bytes there",
-                traces.labels(wild),
+                f"have the header mended, write `{_dropping(where)}` into the survey spec, or name other header "
+                "bytes there",
+                traces.labels(where),
             )
         ]
-    off = placed & np.isin(values, off_step(values[placed]))
-    if off.any():
+    if off := off_step(lines, counts):
+        where = placed & traces.where(lambda rows: np.isin(traces.table[name][rows], off))
         return [
             hold(
                 f"{name}-off-step",
-                f"{np.count_nonzero(off)} traces with {name} {_range(values[off])}, between the lines of all others",
+                f"{np.count_nonzero(where)} traces with {name} {_range(np.array(off))}, "
+                "between the lines of all others",
                 f"{name} numbers of one step",
-                "have the header mended, or write `drop_traces: "
-                f"[{', '.join(str(i + 1) for i in np.flatnonzero(off)[:20])}]` into the survey spec",
-                traces.labels(off),
+                f"have the header mended, or write `{_dropping(where)}` into the survey spec",
+                traces.labels(where),
             )
         ]
     return []
 
 
-def wild_lines(values: npt.NDArray[np.int64]) -> list[int]:
+def _dropping(where: Mask) -> str:
+    return f"drop_traces: [{', '.join(str(i + 1) for i in np.flatnonzero(where)[:20])}]"
+
+
+def wild_lines(lines: npt.NDArray[np.int64], counts: npt.NDArray[np.int64]) -> list[int]:
     """Lines of a few traces apart from the main body, or a nearly empty line beyond a gap at its edge."""
-    lines, counts = np.unique(values, return_counts=True)
     if len(lines) < 4:
         return []
     gaps = np.diff(lines)
     step = int(np.median(gaps))
-    few = max(_FEW, len(values) // 1000)
+    few = max(_FEW, int(counts.sum()) // 1000)
     cluster = np.concatenate([[0], np.cumsum(gaps > 10 * step)])
     sizes = np.bincount(cluster, counts)
     apart = (sizes <= few)[cluster] & (cluster != sizes.argmax())
@@ -159,9 +214,8 @@ def wild_lines(values: npt.NDArray[np.int64]) -> list[int]:
     return wild
 
 
-def off_step(values: npt.NDArray[np.int64]) -> list[int]:
+def off_step(lines: npt.NDArray[np.int64], counts: npt.NDArray[np.int64]) -> list[int]:
     """Lines of a few traces that are not on the step of all others."""
-    lines, counts = np.unique(values, return_counts=True)
     if len(lines) < 4:
         return []
     steps, frequency = np.unique(np.diff(lines), return_counts=True)
@@ -169,7 +223,7 @@ def off_step(values: npt.NDArray[np.int64]) -> list[int]:
     rest = (lines - lines[0]) % step
     main = int(np.bincount(rest.astype(np.int64), counts).argmax()) if step <= 10_000 else 0
     off: list[int] = lines[rest != main].tolist()
-    few = max(_FEW, len(values) // 1000)
+    few = max(_FEW, int(counts.sum()) // 1000)
     return off if counts[rest != main].sum() <= few else []
 
 
@@ -183,70 +237,66 @@ def _sparse(inline: Axis, crossline: Axis, traces: int) -> Finding:
 
 
 def _duplicates(
-    traces: Traces, live: npt.NDArray[np.bool_], cells: npt.NDArray[np.int64], spec: SurveySpec
+    traces: Traces, live: Mask, cells: _Cells, times: npt.NDArray[np.uint16], spec: SurveySpec
 ) -> tuple[list[Finding], list[str]]:
-    used, inverse, counts = np.unique(cells[live], return_inverse=True, return_counts=True)
-    surplus = int(counts.sum() - len(used))
+    used, doubled = int(np.count_nonzero(times)), int(np.count_nonzero(times > 1))
+    surplus = int(np.count_nonzero(live)) - used
     if not surplus:
         return [], []
-    repeated = np.zeros(len(traces), np.bool_)
-    repeated[np.flatnonzero(live)] = (counts > 1)[inverse]
-    offsets = np.unique(traces.column("offset")[repeated])
-    if len(offsets) > 1 and np.count_nonzero(counts > 1) >= 0.5 * len(used):
+    repeated = cells.shared(live, times)
+    offsets, _ = _lines(traces, "offset", repeated)
+    if len(offsets) > 1 and doubled >= 0.5 * used:
         named = ", ".join(map(str, offsets[:8])) + (", …" if len(offsets) > 8 else "")
         return [
             hold(
                 "prestack",
-                f"{counts.max()} traces a cell with offsets {named} (bytes 37-40)",
+                f"{times.max()} traces a cell with offsets {named} (bytes 37-40)",
                 "a post-stack volume: one trace for each inline and crossline",
                 "stack the survey, or upload its stack",
             )
         ], []
     if spec.duplicates != "hold":
         return [], [f"{surplus} duplicate traces: {spec.duplicates} used, by the spec"]
-    order = np.flatnonzero(repeated)[np.argsort(cells[repeated], kind="stable")]
-    first_pairs = [traces.label(i) for i in order[:6].tolist()]
     return [
         hold(
             "duplicate-traces",
-            f"{surplus} traces too many in {np.count_nonzero(counts > 1)} of {len(used)} cells",
+            f"{surplus} traces too many in {doubled} of {used} cells",
             "one live trace for each inline and crossline",
             "write `duplicates: first`, `last` or `mean` into the survey spec, or other header bytes",
-            first_pairs,
+            _first_pairs(traces, live, cells, np.flatnonzero(times > 1)[:3]),
         )
     ], []
 
 
+def _first_pairs(traces: Traces, live: Mask, cells: _Cells, chosen: npt.NDArray[np.int64]) -> list[str]:
+    """Labels of the traces that share the ``chosen`` cells, cell by cell."""
+    sharing = np.flatnonzero(live & traces.where(lambda rows: np.isin(cells.of(rows), chosen)))
+    of_each = np.array([cells.of(slice(i, i + 1))[0] for i in sharing.tolist()])
+    return [traces.label(i) for i in sharing[np.argsort(of_each, kind="stable")][:6].tolist()]
+
+
 def _fill(
-    placed: npt.NDArray[np.bool_],
-    live: npt.NDArray[np.bool_],
-    cells: npt.NDArray[np.int64],
-    inline: Axis,
-    crossline: Axis,
-    spec: SurveySpec,
+    traces: Traces, placed: Mask, live: Mask, cells: _Cells, times: npt.NDArray[np.uint16], spec: SurveySpec
 ) -> Grid:
-    flat = np.full(inline.count * crossline.count, -1, np.int64)
-    dead = np.flatnonzero(placed & ~live)
-    flat[cells[dead]] = dead
-    order = np.flatnonzero(live)
-    if spec.duplicates != "last":
-        order = order[::-1]  # of repeated indices numpy keeps the last assignment
-    flat[cells[order]] = order
-    alive = np.zeros(len(flat), np.bool_)
-    alive[cells[live]] = True
-    shape = (inline.count, crossline.count)
+    table = Table(len(times), {"trace": "i8", "live": "?"})
+    number_C, live_C = table["trace"], table["live"]
+    number_C[:] = -1
+    live_C[:] = times > 0
+    blocks = list(traces.blocks())
+    for rows in blocks:
+        dead = np.flatnonzero(placed[rows] & ~live[rows])
+        number_C[cells.of(rows)[dead]] = rows.start + dead
+    last = spec.duplicates == "last"
+    for rows in blocks if last else blocks[::-1]:  # of repeated indices numpy keeps the last assignment
+        used = np.flatnonzero(live[rows])[:: 1 if last else -1]
+        number_C[cells.of(rows)[used]] = rows.start + used
     averaged: dict[tuple[int, int], list[int]] = {}
     if spec.duplicates == "mean":
-        used, counts = np.unique(cells[live], return_counts=True)
-        for trace in np.flatnonzero(live & np.isin(cells, used[counts > 1])).tolist():
-            i, x = divmod(int(cells[trace]), crossline.count)
+        for trace in np.flatnonzero(cells.shared(live, times)).tolist():
+            i, x = divmod(int(cells.of(slice(trace, trace + 1))[0]), cells.crossline.count)
             averaged.setdefault((i, x), []).append(trace)
-    return Grid(inline, crossline, flat.reshape(shape), alive.reshape(shape), averaged)
-
-
-def _index(values: npt.NDArray[np.int64], axis: Axis) -> npt.NDArray[np.int64]:
-    """Line numbers as indices; only meaningful for traces that are placed."""
-    return (values - int(axis.first)) // int(axis.step)
+    shape = (cells.inline.count, cells.crossline.count)
+    return Grid(cells.inline, cells.crossline, number_C.reshape(shape), live_C.reshape(shape), averaged)
 
 
 def _range(values: npt.NDArray[np.int64]) -> str:

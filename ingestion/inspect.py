@@ -17,7 +17,7 @@ from ingestion.segy import Layout, read_layout
 from ingestion.source import HeldError, Source, hold
 from ingestion.spec import SurveySpec
 from ingestion.traces import Liveness, Traces, liveness
-from ingestion.vertical import sample_axis, sample_findings
+from ingestion.vertical import extremes, sample_axis, sample_findings
 
 _GRID_CODES = ("no-3d-grid", "duplicate-traces", "grid-sparse", "wild-inline", "wild-crossline")
 
@@ -107,7 +107,7 @@ class Inspection:
         """Smallest and largest finite sample; None when there is none."""
         if self.traces is None or not len(self.traces):
             return None
-        low, high = (float(self.traces.table["lowest"].min()), float(self.traces.table["highest"].max()))
+        low, high = extremes(self.traces, np.ones(len(self.traces), np.bool_))
         return [low, high] if low <= high else None
 
 

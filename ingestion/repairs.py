@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from ingestion.candidates import COORDINATES, Place, find_candidates, read_columns
 from ingestion.geometry import coordinates, fit_affine, line_index
-from ingestion.grid import Grid, off_step, wild_lines
+from ingestion.grid import Grid, off_step, placed_traces, wild_lines
 from ingestion.inspect import Inspection
 from ingestion.manifest import Contract, Finding
 from ingestion.plausibility import sample_words
@@ -206,9 +206,11 @@ def _slips(found: Inspection, finding: Finding) -> list[Proposed]:
     traces, state = _table(found)
     name = "inline" if "inline" in finding.code else "crossline"
     values = traces.column(name)
-    placed = state.kept & (state.live | ((traces.column("inline") != 0) & (traces.column("crossline") != 0)))
+    placed = placed_traces(traces, state)
     chosen = off_step if finding.code.endswith("off-step") else wild_lines
-    return _dropped(found.spec, placed & np.isin(values, chosen(values[placed])), finding)
+    return _dropped(
+        found.spec, placed & np.isin(values, chosen(*np.unique(values[placed], return_counts=True))), finding
+    )
 
 
 def _misplaced(found: Inspection, finding: Finding) -> list[Proposed]:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -15,6 +17,12 @@ from ingestion.table import Table
 
 _AUXILIARY = range(3, 9)  # dummy, time break, uphole, sweep, timing, water break (trace id, bytes 29-30)
 _NAMED = 5  # examples in a finding
+_BLOCK = 1 << 18  # traces looked at together
+
+
+Rows = slice | npt.NDArray[np.int64]  # some traces, by their numbers from 0
+Mask = npt.NDArray[np.bool_]  # one a trace
+OfRows = Callable[[slice], npt.NDArray[Any]]
 
 
 @dataclass(frozen=True)
@@ -37,9 +45,33 @@ class Traces:
         """NaN or infinite samples."""
         return self.table["non_finite"]
 
-    def column(self, name: str) -> npt.NDArray[np.int64]:
-        """One header field as 64-bit integers, so that no arithmetic overflows."""
-        return self.table[name].astype(np.int64)
+    def column(self, name: str, rows: Rows = slice(None)) -> npt.NDArray[np.int64]:
+        """One header field of some traces as 64-bit integers, so that no arithmetic overflows."""
+        return self.table[name][rows].astype(np.int64)
+
+    def blocks(self) -> Iterator[slice]:
+        """All rows, so many at a time that what is made of them takes little memory."""
+        for first in range(0, len(self), _BLOCK):
+            yield slice(first, min(first + _BLOCK, len(self)))
+            self.table.forget()
+
+    def where(self, condition: OfRows) -> Mask:
+        """(traces,) where ``condition``, which is asked for some rows at a time, holds."""
+        found = np.empty(len(self), np.bool_)
+        for rows in self.blocks():
+            found[rows] = condition(rows)
+        return found
+
+    def values(self, of: OfRows, where: Mask) -> tuple[npt.NDArray[Any], npt.NDArray[np.int64]]:
+        """The different values of ``of``, which is asked for some rows at a time, and how often each occurs."""
+        found: dict[Any, int] = {}
+        for rows in self.blocks():
+            values, counts = np.unique(of(rows)[where[rows]], return_counts=True)
+            for value, count in zip(values.tolist(), counts.tolist(), strict=True):
+                found[value] = found.get(value, 0) + count
+        ordered = sorted(found)
+        kind = of(slice(0, 0)).dtype
+        return np.array(ordered, kind), np.array([found[value] for value in ordered], np.int64)
 
     def label(self, trace: int) -> str:
         """``trace 17 (inline 1005, crossline 960)``; ``trace`` counts from 0."""
@@ -78,8 +110,8 @@ def liveness(traces: Traces, spec: SurveySpec) -> tuple[Liveness, list[Finding],
     kept[[number - 1 for number in spec.drop_traces if number <= len(traces)]] = False
     if not kept.all():
         notes.append(f"{np.count_nonzero(~kept)} traces dropped by the spec")
-    trace_id = traces.column("trace_id")
-    auxiliary = kept & np.isin(trace_id, _AUXILIARY)
+    auxiliary = kept & traces.where(lambda rows: np.isin(traces.table["trace_id"][rows], _AUXILIARY))
+    by_trace_id = traces.where(lambda rows: traces.table["trace_id"][rows] == 2)
     if auxiliary.any() and spec.auxiliary == "drop":
         notes.append(f"{np.count_nonzero(auxiliary)} auxiliary traces (trace ids 3 to 8) dropped, by the spec")
         kept &= ~auxiliary
@@ -87,12 +119,12 @@ def liveness(traces: Traces, spec: SurveySpec) -> tuple[Liveness, list[Finding],
     findings += _auxiliary(traces, kept & auxiliary)
     if broken.any() and spec.non_finite == "hold":
         findings.append(_non_finite(traces, broken))
-    live = kept & (trace_id != 2) & ~traces.zero & ~broken
+    live = kept & ~by_trace_id & ~traces.zero & ~broken
     if broken.any() and spec.non_finite == "dead":
         notes.append(f"{np.count_nonzero(broken)} traces with NaN or infinite samples taken as dead, by the spec")
     dead = int(np.count_nonzero(kept & ~live & ~broken))
     if dead:
-        by_id = int(np.count_nonzero(kept & (trace_id == 2)))
+        by_id = int(np.count_nonzero(kept & by_trace_id))
         notes.append(f"{dead} dead traces ({by_id} by trace id 2, the others all zero)")
     if not live.any() and not findings:
         findings.append(_nothing_live(traces))

@@ -14,7 +14,7 @@ from ingestion.samples import SAMPLE_BYTES, TRACE_HEADER_BYTES
 from ingestion.segy import Layout
 from ingestion.source import hold
 from ingestion.spec import SurveySpec
-from ingestion.traces import Traces
+from ingestion.traces import Mask, Traces
 
 _INTERVALS = (0.02, 32.767)  # ms or m; beyond lie ms written for µs and negative numbers
 _TIME_SCALARS = (0, 1, 10, 100, 1000, 10_000)
@@ -49,12 +49,14 @@ def _interval(
         if spec.sample_interval != declared:
             notes.append(f"sample interval {spec.sample_interval:g} by the spec; the binary header says {declared:g}")
         return spec.sample_interval, []
-    of_traces = traces.column("sample_interval")
-    values = np.unique(of_traces[live & (of_traces != 0)]) / 1000
+    of_traces = traces.table["sample_interval"]
+    said = live & traces.where(lambda rows: of_traces[rows] != 0)
+    counted = traces.values(lambda rows: of_traces[rows], said)
+    values = counted[0] / 1000
     release = "write the true `sample_interval` (ms or m) into the survey spec"
     if len(values) > 1:
-        most = _most_common(of_traces[live & (of_traces != 0)])
-        other = live & (of_traces != 0) & (of_traces != most)
+        most = _most_common(*counted)
+        other = said & traces.where(lambda rows: of_traces[rows] != most)
         found = f"{np.count_nonzero(other)} of {np.count_nonzero(live)} live traces have not {most / 1000:g}"
         examples = traces.labels(other, "sample_interval")
         return None, [hold("sample-interval-differs", found, "one sample interval for all traces", release, examples)]
@@ -77,29 +79,28 @@ def _first_sample(
     traces: Traces, live: npt.NDArray[np.bool_], spec: SurveySpec, notes: list[str]
 ) -> tuple[float | None, list[Finding]]:
     """Recording delay (bytes 109-110), times the scalar for times (bytes 215-216) where that is set."""
-    raw = traces.column("delay")
-    starts, known = delays(traces)
-    values = np.unique(starts[live])
+    values, counts = traces.values(lambda rows: delays(traces, rows)[0], live)
     if spec.first_sample is not None:
         if len(values) != 1 or values[0] != spec.first_sample:
             said = ", ".join(f"{value:g}" for value in values[:3])
             notes.append(f"first sample at {spec.first_sample:g} by the spec; the trace headers say {said}")
         return spec.first_sample, []
     findings = []
-    odd = live & (raw != 0) & ~known
+    odd = live & traces.where(lambda rows: (traces.column("delay", rows) != 0) & ~delays(traces, rows)[1])
     if odd.any():
         found = f"{np.count_nonzero(odd)} live traces with a delay and an odd scalar for times (bytes 215-216)"
         expected = "0, or 1, 10, 100, 1000 or 10000 with either sign; none in revision 0"
         release = "write the true `first_sample` (ms or m) into the survey spec"
         findings.append(hold("times-scalar-unknown", found, expected, release, traces.labels(odd, "times_scalar")))
     if len(values) > 1:
-        most = _most_common(starts[live])
-        other = live & (starts != most)
+        most = _most_common(values, counts)
+        other = live & traces.where(lambda rows: delays(traces, rows)[0] != most)
+        others = values[values != most]
         findings.append(
             hold(
                 "delay-differs",
                 f"{np.count_nonzero(other)} of {np.count_nonzero(live)} live traces do not start at {most:g} "
-                f"but between {starts[other].min():g} and {starts[other].max():g}; the first is "
+                f"but between {others.min():g} and {others.max():g}; the first is "
                 f"{traces.label(int(np.flatnonzero(other)[0]))}",
                 "one recording delay (bytes 109-110) for all live traces",
                 "have the traces shifted to one start, or write `first_sample` into the survey spec when the "
@@ -109,31 +110,31 @@ def _first_sample(
         )
     if findings or not len(values):
         return (None if findings else 0.0), findings
-    if (starts[live] != raw[live]).any():
+    if (live & traces.where(lambda rows: delays(traces, rows)[0] != traces.column("delay", rows))).any():
         notes.append(f"first sample at {values[0]:g}: the recording delay with its scalar for times")
     return float(values[0]), []
 
 
-def delays(traces: Traces) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.bool_]]:
-    """(traces,) recording delays in ms or m, and whether their scalar is a standard one (else read as 1)."""
-    scalar = traces.column("times_scalar")
+def delays(traces: Traces, rows: slice = slice(None)) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.bool_]]:
+    """(rows,) recording delays in ms or m, and whether their scalar is a standard one (else read as 1)."""
+    scalar = traces.column("times_scalar", rows)
     known = np.isin(np.abs(scalar), _TIME_SCALARS)
     if traces.scans[0].layout.revision[0] == 0:  # which leaves these bytes to anyone's use
         known = np.isin(scalar, (0, 1))
-    return scaled(traces.column("delay"), np.where(known, scalar, 1)), known
+    return scaled(traces.column("delay", rows), np.where(known, scalar, 1)), known
 
 
 def _sample_counts(traces: Traces, live: npt.NDArray[np.bool_], spec: SurveySpec, notes: list[str]) -> list[Finding]:
     """Counts in trace headers. One other value in all of them is a cropped file where only its size fits the header."""
     layout = traces.scans[0].layout
-    counts = traces.column("sample_count")
-    other = live & (counts != 0) & (counts != layout.samples)
+    counts = traces.table["sample_count"]
+    other = live & traces.where(lambda rows: (counts[rows] != 0) & (counts[rows] != layout.samples))
     if not other.any():
         return []
     if spec.samples_per_trace is not None:
         notes.append(f"{np.count_nonzero(other)} live traces say another number of samples than the spec")
         return []
-    values = np.unique(counts[live])
+    values, _ = traces.values(lambda rows: counts[rows], live)
     uniform = len(values) == 1
     if uniform and not any(_fits(s.layout, s.source.size, int(values[0])) for s in traces.scans):
         notes.append(
@@ -192,10 +193,20 @@ def sample_findings(traces: Traces, live: npt.NDArray[np.bool_], spec: SurveySpe
         if facts.inexact and not doubts:
             found = f"{facts.inexact} {declared} samples that float32 cannot hold exactly were rounded"
             findings.append(Finding(code="samples-rounded", severity="warn", found=found, expected="", release=""))
-    if live.any() and (low := float(traces.table["lowest"][live].min())) == float(traces.table["highest"][live].max()):
+    low, high = extremes(traces, live)
+    if low == high:
         found = f"every sample of the live traces is {low:g}"
         findings.append(hold("constant-amplitude", found, "amplitudes that vary", "upload real data"))
     return findings
+
+
+def extremes(traces: Traces, where: Mask) -> tuple[float, float]:
+    """Smallest and largest finite sample; infinite where there is none."""
+    low, high = np.inf, -np.inf
+    for rows in traces.blocks():
+        low = min(low, traces.table["lowest"][rows].min(where=where[rows], initial=np.inf))
+        high = max(high, traces.table["highest"][rows].max(where=where[rows], initial=-np.inf))
+    return float(low), float(high)
 
 
 def scaled(values: npt.NDArray[np.int64], scalar: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:
@@ -205,6 +216,5 @@ def scaled(values: npt.NDArray[np.int64], scalar: npt.NDArray[np.int64]) -> npt.
     return values * factor / divisor
 
 
-def _most_common(values: npt.NDArray[np.generic]) -> float:
-    unique, counts = np.unique(values, return_counts=True)
-    return float(unique[counts.argmax()])
+def _most_common(values: npt.NDArray[np.generic], counts: npt.NDArray[np.int64]) -> float:
+    return float(values[counts.argmax()])
