@@ -16,6 +16,9 @@ import click
 from ingestion.cli.common import JSON_HELP, LAKE_HELP, existing_lake, messages, progress_bar
 from ingestion.manifest import Contract, Digest, Finding, SafeName
 from ingestion.spec import printable, safe_identifier
+from validation.releases import acceptable, record_request
+from validation.rules import load
+from validation.verdict import load_verdict
 
 if TYPE_CHECKING:
     from ingestion.ingest import IngestResult
@@ -120,8 +123,6 @@ def _held_report(lake: Lake, survey: str) -> QuarantineReport:
 
 
 def _state(lake: Lake, survey: str, digest: str) -> str:
-    from validation.verdict import load_verdict
-
     verdict = load_verdict(lake, survey, digest)
     if verdict is None:
         return f"{digest[:12]} is published and waits for its verdict, which the weekly run gives"
@@ -130,9 +131,6 @@ def _state(lake: Lake, survey: str, digest: str) -> str:
 
 def _check_codes(report: QuarantineReport, codes: Sequence[str], *, again: bool) -> None:
     """Refuse codes that nobody gave, that do not hold the survey, or that a person may not accept."""
-    from validation.releases import acceptable
-    from validation.rules import load
-
     suites = load()
     held = [finding.code for finding in report.findings if finding.severity == "hold"]
     reasons = f"{report.survey} is held back for {', '.join(held)}"
@@ -182,8 +180,7 @@ def _original_name(report: QuarantineReport) -> str:
 
 def _judge(lake: Lake, survey: str, digest: str, request: Request) -> ReleaseOutcome:
     from ingestion.quarantine import report_key
-    from validation.checks import validate
-    from validation.releases import record_request
+    from validation.checks import validate  # pandas
 
     record_request(lake, survey, digest, request.codes, request.by, request.reason)
     verdict: Verdict = validate(lake, survey, digest)

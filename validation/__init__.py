@@ -1,3 +1,7 @@
 """Great Expectations suites over published surveys: verdict, findings, pictures."""
 
+from validation.memory import return_large_blocks
+
 METAFLOW_PACKAGE_POLICY = "include"
+
+return_large_blocks()  # on import, since later it is too late
