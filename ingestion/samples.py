@@ -67,7 +67,11 @@ def encode(samples: npt.NDArray[np.float32], sample_format: SampleFormat, order:
 
         bits = samples.view(np.uint32)
         values = np.where(bits == _MINUS_ZERO, _MINUS_ZERO, ieee2ibm(samples))
-    return np.ascontiguousarray(values.astype(stored)).view(np.uint8).reshape(len(samples), -1)
+    return (
+        np.ascontiguousarray(values.astype(stored))
+        .view(np.uint8)
+        .reshape(len(samples), samples.shape[1] * stored.itemsize)
+    )
 
 
 @dataclass

@@ -110,7 +110,7 @@ CLEAN: dict[str, Kind] = {
     "a delay of 1000 ms": clean(put("delay", ..., 1000)),
     "a negative delay": clean(put("delay", ..., -200)),
     "a delay of 2.5 ms by its scalar": clean(scalar_of_times, revisions=LATER, said="2.5"),
-    "other delays of dead traces": clean(delays_of_dead_traces),
+    "other delays of dead traces": clean(delays_of_dead_traces, loses=True),
     "first sample by the spec": clean(spec={"first_sample": -3.5}, axis=(-3.5, 4)),
     "interval and count only in the traces": clean(
         fields(count=0, interval=0), said="from the trace headers", axis=(0, 4)
@@ -120,7 +120,9 @@ CLEAN: dict[str, Kind] = {
     ),
     "cropped, old counts in the traces": clean(put("count", ..., 462), said="only this fits"),
     "trace id 0": clean(put("trace_id", ..., 0)),
-    "dead by trace id": clean(several(put("trace_id", [3, 4, 40], 2), samples(3, 77)), said="3 dead traces"),
+    "dead by trace id": clean(
+        several(put("trace_id", [3, 4, 40], 2), samples(3, 77)), said="3 dead traces", loses=True
+    ),
     "dead by zeros": clean(samples([10, 11, 12], 0), said="3 dead traces"),
     "sparse live traces": clean(sparse_live),
     "padding with empty headers": clean(padding),
@@ -140,7 +142,8 @@ CLEAN: dict[str, Kind] = {
     "numbers at 9 and 21": clean(numbers_at("at_9", "at_21"), spec={"inline_byte": 9, "crossline_byte": 21}),
     "varied offsets of a stack": clean(lambda m: put("offset", ..., np.arange(42) % 5 * 25)(m)),
     "a duplicate that is dead": clean(
-        several(picked(lambda m: np.r_[np.arange(len(m)), 9]), put("trace_id", -1, 2), samples(-1, 0))
+        several(picked(lambda m: np.r_[np.arange(len(m)), 9]), put("trace_id", -1, 2), samples(-1, 0)),
+        loses=True,
     ),
     "scalars that differ": clean(scalars_that_differ, variants=4),
     "scalar 0": clean(lambda m: in_metres(m, 0), said="read as 1"),
@@ -180,12 +183,14 @@ CLEAN: dict[str, Kind] = {
     "amplitudes of 1e9": clean(scaled_by(2.0**20), formats=(1, 5)),
     "all positive": clean(lambda m: setattr(m, "samples", np.abs(m.samples)), formats=(1, 2, 3, 5)),
     "a constant shift": clean(scaled_by(1, 4096), formats=(1, 2, 3, 5)),
-    "IBM zeros with an exponent": clean(several(samples((5, 6), 0), ibm_word(5, 6, 0x40000000)), formats=(1,)),
+    "IBM zeros with an exponent": clean(
+        several(samples((5, 6), 0), ibm_word(5, 6, 0x40000000)), loses=True, formats=(1,)
+    ),
     "clipped": clean(lambda m: setattr(m, "samples", m.samples.clip(-20, 20)), "clipped"),
     "int32 beyond 24 bits": clean(
         several(
             lambda m: setattr(m, "samples", m.samples.astype(float) * 2**22), samples((3, 4), 2**24 + 1)
-        ), "samples-rounded", formats=(2,)
+        ), "samples-rounded", loses=True, formats=(2,)
     ),
     "two files": clean(cut_into(slice(0, 20), slice(20, 42)), variants=4),
     "two files, later part first": clean(cut_into(slice(20, 42), slice(0, 20))),

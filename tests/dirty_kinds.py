@@ -66,6 +66,7 @@ class Kind:
     variants: int = 4
     file: str = "survey.sgy"
     said: str = ""  # in the notes of the manifest, or in the findings
+    loses: bool = False  # something that no volume holds, so that the export is not the same file
     axis: tuple[float, float] | None = None  # first sample and step, where the headers do not say them
 
 

@@ -8,6 +8,7 @@ from fractions import Fraction
 from functools import cached_property
 from itertools import product, zip_longest
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import mdio
@@ -17,6 +18,7 @@ from dirty_kinds import HELD, Kind
 from segy_bytes import FIELDS, Draft, draft
 
 from ingestion.catalog import surveys
+from ingestion.export import export
 from ingestion.ingest import IngestResult, ingest
 from ingestion.inspect import inspect
 from ingestion.lake import Lake
@@ -116,6 +118,7 @@ def check(case: Case, folder: Path) -> IngestResult:
     assert (result.status, found) == (case.outcome, set() if case.released else set(case.kind.codes)), result.findings
     if result.status == "published":
         compare(case, made, result, lake)
+        compare_export(case, paths, result, lake, folder)
     else:
         assert surveys(lake) == []
         assert all(f.found and f.expected for f in result.findings)
@@ -156,6 +159,16 @@ def compare(case: Case, made: Draft, result: IngestResult, lake: Lake) -> None:
     feet = case.spec.get("depth_unit") == "ft" or made.binary.get(55, ("h", 0))[1] == 2
     assert manifest.sample.unit == ("ms" if domain == "time" else "ft" if feet else "m")
     assert case.kind.said == "" or case.released or case.kind.said in " ".join(manifest.notes), manifest.notes
+
+
+def compare_export(case: Case, paths: list[Path], result: IngestResult, lake: Lake, folder: Path) -> None:
+    """The files as they were, where the volume holds all that they did; and the truth about it where it does not."""
+    assert result.manifest is not None
+    with TemporaryDirectory() as target:
+        files = export(lake, result.manifest, Path(target), lambda *_: None)
+        same = [Path(file.path).read_bytes() == path.read_bytes() for file, path in zip(files, paths, strict=True)]
+    assert [file.same_as_source for file in files] == same
+    assert all(same) or case.kind.loses or case.released, "the export is not its source"
 
 
 def _line_bytes(spec: dict[str, Any]) -> tuple[int, int]:

@@ -12,7 +12,7 @@ from proofs import Proof
 
 from ingestion.lake import Lake
 
-RUNS = 20
+RUNS = 10
 
 
 def test_an_ingest_through_a_faulty_server_is_whole_or_absent(

@@ -9,8 +9,6 @@ from typing import Any
 import mdio
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from segy_bytes import Draft, draft
 
 from ingestion.ingest import IngestResult, ingest
@@ -257,46 +255,3 @@ def test_export_gives_the_samples_and_headers_back(order: str, code: int, tmp_pa
     mdio.mdio_to_segy(spec, str(tmp_path / "lake" / result.manifest.folder / "volume.mdio"), str(out))
     expected = draft(SHAPE, code=code)
     assert out.read_bytes()[3600:] == expected.to_bytes()[3600:]
-
-
-surveys = st.fixed_dictionaries(
-    {
-        "shape": st.tuples(st.integers(2, 9), st.integers(2, 9), st.integers(1, 30)),
-        "inlines": st.tuples(st.integers(-1000, 100_000), st.integers(1, 7)),
-        "crosslines": st.tuples(st.integers(-1000, 100_000), st.integers(1, 7)),
-        "scalar": st.sampled_from([-100, -10, 1, 0]),
-        "order": st.sampled_from("><"),
-        "code": st.sampled_from([1, 2, 3, 5, 8]),
-        "interval": st.integers(20, 32767),
-        "revision": st.sampled_from([b"\x00\x00", b"\x01\x00", b"\x02\x00"]),
-        "seed": st.integers(0, 2**31),
-    }
-)
-
-
-@settings(max_examples=15, deadline=None)
-@given(surveys, st.integers(-32768, 32767), st.randoms(use_true_random=False))
-def test_any_survey_comes_back_as_it_was(
-    tmp_path_factory: pytest.TempPathFactory, how: dict[str, Any], delay: int, random: Any
-) -> None:
-    made = draft(bins=(250.0, 125.0), **how)
-    if made.code in (2, 3, 8):
-        integers(made)
-    made.headers["delay"] = np.full(len(made), delay)
-    order = list(range(len(made)))
-    random.shuffle(order)
-    corners = [0, how["shape"][1] - 1, len(made) - how["shape"][1], len(made) - 1]  # they keep grid and step whole
-    kept = [t for t in order if t in corners or t % how["shape"][1] < 2 or t < how["shape"][1] or random.random() < 0.8]
-    made.take(np.array(kept))
-    dead = [place for place in range(len(made)) if not made.samples[place].any()]
-    folder = tmp_path_factory.mktemp("any")
-    result = take_in(folder, made.to_bytes())
-    if not np.ptp(made.samples):
-        assert [finding.code for finding in result.findings] in (["constant-amplitude"], ["all-zero"])
-        return
-    inlines, crosslines, cube = expected_cube(made, dead)
-    volume = opened(folder, result)
-    assert np.array_equal(volume["inline"], inlines)
-    assert np.array_equal(volume["crossline"], crosslines)
-    assert volume["time"].values.tolist() == [delay + how["interval"] / 1000 * k for k in range(how["shape"][2])]
-    assert np.array_equal(volume["amplitude"], cube, equal_nan=True)
