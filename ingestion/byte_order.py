@@ -9,7 +9,7 @@ from ingestion.source import HeldError, hold
 from ingestion.spec import SurveySpec
 
 
-def file_order(binary: bytes, spec: SurveySpec) -> Order:
+def file_order(binary: bytes, spec: SurveySpec, notes: list[str]) -> Order:
     """By the spec, else by the rev 2 byte order mark, else by the order in which the format code is one."""
     if spec.endianness is not None:
         return ">" if spec.endianness == "big" else "<"
@@ -20,6 +20,8 @@ def file_order(binary: bytes, spec: SurveySpec) -> Order:
     codes = {order: header_number(binary, 25, "H", order) for order in orders}
     known = [order for order, code in codes.items() if 1 <= code <= 16]
     if len(known) == 1:
+        if known[0] == "<":
+            notes.append("read as little endian, for only so is the format code one (bytes 3225-3226); no mark says it")
         return known[0]
     if codes[">"] == 0:
         raise HeldError(

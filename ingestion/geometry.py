@@ -17,6 +17,7 @@ from ingestion.vertical import scaled
 Coordinates = npt.NDArray[np.float64]  # (traces, 2): x, y
 _FITTED = 1_000_000  # traces at most
 _UNITS = {2: ("seconds of arc", 1_296_000), 3: ("decimal degrees", 360), 4: ("degrees, minutes, seconds", 36_000_000)}
+_BIN_SIZES = (0.5, 500.0)  # coordinate units, as in validation/suites.yaml
 
 
 def coordinates(
@@ -59,7 +60,7 @@ def locate(
     fit = map_.fit()
     if _are_degrees(extent, fit):
         return None, [_geographic_finding("degrees, by their size and that of the bins")], notes
-    findings = _misfit(map_, fit)
+    findings = _misfit(map_, fit) or _implausible_bins(fit, spec)
     if findings:
         return None, findings, notes
     if spec.crs is None:
@@ -176,6 +177,24 @@ def _misfit(map_: _Map, fit: npt.NDArray[np.float64]) -> list[Finding]:
             f"coordinates on one regular grid of {bins[0]:.6g} by {bins[1]:.6g}",
             f"{release}; `drop_traces: [{dropped}]` leaves these out",
             traces.labels(off),
+        )
+    ]
+
+
+def _implausible_bins(fit: npt.NDArray[np.float64], spec: SurveySpec) -> list[Finding]:
+    """Bins of no survey's size, by the limits of validation, unless the spec speaks of scalar or unit."""
+    bins = np.linalg.norm(fit[1:], axis=1)
+    if spec.coordinate_scalar is not None or spec.coordinate_unit is not None:
+        return []
+    if bins.min() <= _BIN_SIZES[1] and bins.max() >= _BIN_SIZES[0]:
+        return []
+    return [
+        hold(
+            "bin-size-implausible",
+            f"bins of {bins[0]:.6g} by {bins[1]:.6g} coordinate units",
+            f"{_BIN_SIZES[0]:g} to {_BIN_SIZES[1]:g}; others mostly mean a coordinate scalar (bytes 71-72) that is "
+            "wrong or was left out",
+            "write the true `coordinate_scalar` into the survey spec; or, when the bins are right, `coordinate_unit`",
         )
     ]
 

@@ -52,6 +52,8 @@ def build_grid(traces: Traces, state: Liveness, spec: SurveySpec) -> tuple[Grid 
     findings, notes = _duplicates(traces, state.live, cells, times, spec)
     if findings:
         return None, findings, notes
+    if left_out := int(np.count_nonzero(state.kept & ~placed)):
+        notes.append(f"{left_out} dead traces with inline or crossline 0 left out of the grid, as padding")
     return _fill(traces, placed, state.live, cells, times, spec), [], notes
 
 

@@ -315,6 +315,14 @@ def _scalar(found: Inspection, traces: Traces, state: Liveness, vectors: npt.NDA
     ]
 
 
+def _bin_size(found: Inspection, finding: Finding) -> list[Proposed]:
+    traces, state = _table(found)
+    if found.grid is None:
+        return []
+    fit = fit_affine(_index(traces, found.grid)[state.live], coordinates(traces, found.spec)[state.live])
+    return _scalar(found, traces, state, fit[1:])
+
+
 def _interval(found: Inspection, finding: Finding) -> list[Proposed]:
     """By the text header, else by nearly all trace headers, else a guess between what the headers say."""
     traces, state = _table(found)
@@ -491,6 +499,7 @@ _REST: dict[str, Repair] = {
     "coordinates-misfit": _misplaced,
     "coordinates-degenerate": _misplaced,
     "coordinates-elsewhere": _other_coordinates,
+    "bin-size-implausible": _bin_size,
     "sample-interval-missing": _interval,
     "sample-interval-conflict": _interval,
     "sample-interval-differs": _interval,

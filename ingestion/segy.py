@@ -18,7 +18,7 @@ from ingestion.manifest import Finding
 from ingestion.samples import FORMAT_CODES, SAMPLE_BYTES, TRACE_HEADER_BYTES, Order
 from ingestion.source import HeldError, Source, hold
 from ingestion.spec import SampleFormat, SurveySpec
-from ingestion.text import TEXT_BYTES, decode_text
+from ingestion.text import TEXT_BYTES, decode_text, text_notes
 
 MAX_TRACE_BYTES = 8 * 1024 * 1024
 _OTHER_FORMATS = {4: "fixed point with gain", 6: "float64", 7: "int24", 9: "int64", 10: "uint32"}
@@ -67,8 +67,8 @@ def read_layout(source: Source, spec: SurveySpec) -> Layout:
     head = source.read(0, min(source.size, FILE_HEADER_BYTES))
     _refuse_foreign(head)
     text, binary = head[:TEXT_BYTES], head[TEXT_BYTES:]
-    order = file_order(binary, spec)
-    notes: list[str] = []
+    notes = text_notes(text)
+    order = file_order(binary, spec, notes)
     sample_format = _sample_format(binary, order, spec, notes)
     revision = _revision(binary, notes)
     start = data_start(source, binary, order, revision, spec, notes)
@@ -146,10 +146,11 @@ def _sample_format(binary: bytes, order: Order, spec: SurveySpec, notes: list[st
 
 
 def _revision(binary: bytes, notes: list[str]) -> tuple[int, int]:
-    """Major and minor revision; an odd value is read as revision 1 when a 3D file would need it, and said."""
+    """Major and minor revision; an odd value is read as revision 1, and said."""
     pair = (binary[300], binary[301])
     if pair in ((0, 1), (0, 2)):  # one 16-bit number, as many wrote it; there is no revision 0.1
         pair = (pair[1], pair[0])
+        notes.append(f"revision bytes 0.{pair[0]} read as revision {pair[0]}.0")
     if pair[0] in (0, 1, 2) and pair[1] <= 9:
         return pair
     notes.append(f"revision bytes {pair[0]}.{pair[1]} are of no known revision; read as revision 1.0")

@@ -14,10 +14,25 @@ _TEXT_SHARE = 0.95  # of the bytes that are not zero; a name in other letters ma
 
 def decode_text(text: bytes) -> str:
     """A text header as 40 lines of 80 printable characters; EBCDIC or ASCII by which one its spaces are."""
-    ebcdic = text.count(0x40) > text.count(0x20)
-    characters = text.decode("cp037" if ebcdic else "latin-1").ljust(TEXT_BYTES)
+    ascii_spaces, ebcdic_spaces = _spaces(text)
+    characters = text.decode("cp037" if ebcdic_spaces > ascii_spaces else "latin-1").ljust(TEXT_BYTES)
     clean = "".join(c if c.isprintable() else " " for c in characters)
     return "\n".join(clean[i : i + 80] for i in range(0, TEXT_BYTES, 80))
+
+
+def text_notes(text: bytes) -> list[str]:
+    """What to say where the encoding that ``decode_text`` takes is hardly likelier than the other one."""
+    ascii_spaces, ebcdic_spaces = _spaces(text)
+    if not any(text) or max(ascii_spaces, ebcdic_spaces) > 2 * min(ascii_spaces, ebcdic_spaces):
+        return []
+    read, other = ("EBCDIC", "ASCII") if ebcdic_spaces > ascii_spaces else ("ASCII", "EBCDIC")
+    most, least = max(ascii_spaces, ebcdic_spaces), min(ascii_spaces, ebcdic_spaces)
+    return [f"text header read as {read}; it may be {other} ({most} spaces against {least})"]
+
+
+def _spaces(text: bytes) -> tuple[int, int]:
+    """Spaces in ASCII and in EBCDIC; whichever there are more of gives the encoding away."""
+    return text.count(0x20), text.count(0x40)
 
 
 def looks_like_text(data: bytes) -> bool:

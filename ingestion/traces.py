@@ -122,6 +122,7 @@ def liveness(traces: Traces, spec: SurveySpec) -> tuple[Liveness, list[Finding],
     live = kept & ~by_trace_id & ~traces.zero & ~broken
     if broken.any() and spec.non_finite == "dead":
         notes.append(f"{np.count_nonzero(broken)} traces with NaN or infinite samples taken as dead, by the spec")
+    notes += _unknown_ids(traces, live)
     dead = int(np.count_nonzero(kept & ~live & ~broken))
     if dead:
         by_id = int(np.count_nonzero(kept & by_trace_id))
@@ -129,6 +130,16 @@ def liveness(traces: Traces, spec: SurveySpec) -> tuple[Liveness, list[Finding],
     if not live.any() and not findings:
         findings.append(_nothing_live(traces))
     return Liveness(kept, live), findings, notes
+
+
+def _unknown_ids(traces: Traces, live: Mask) -> list[str]:
+    """What was taken as seismic data although no revision before 2 knows its trace id."""
+    ids, counts = traces.values(lambda rows: traces.table["trace_id"][rows], live)
+    unknown = [f"{count} with {each}" for each, count in zip(ids, counts, strict=True) if not 0 <= each <= 8]
+    if not unknown:
+        return []
+    named, more = unknown[:_NAMED], ", …" if len(unknown) > _NAMED else ""
+    return [f"live traces of unknown trace ids taken as seismic data: {', '.join(named)}{more}"]
 
 
 def _auxiliary(traces: Traces, where: npt.NDArray[np.bool_]) -> list[Finding]:

@@ -32,6 +32,8 @@ def sample_axis(
     if interval is None or first is None or findings:
         return None, findings, notes
     layout = traces.scans[0].layout
+    if spec.domain == "depth" and spec.depth_unit is None and layout.measurement_system not in (1, 2):
+        notes.append("depths taken as metres: neither the spec nor the measurement system (bytes 3255-3256) says so")
     return Axis(first=first, step=interval, count=layout.samples, unit=_unit(layout, spec)), [], notes
 
 

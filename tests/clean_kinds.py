@@ -100,7 +100,7 @@ CLEAN: dict[str, Kind] = {
         several(fields(interval=65000), put("interval", ..., 65000)), spec={"sample_interval": 65}
     ),
     "depth of 2.5 m": clean(
-        several(fields(interval=2500), put("interval", ..., 2500)), spec={"domain": "depth"}
+        several(fields(interval=2500), put("interval", ..., 2500)), spec={"domain": "depth"}, said="taken as metres"
     ),
     "depth of 5 m": clean(several(fields(interval=5000), put("interval", ..., 5000)), spec={"domain": "depth"}),
     "depth in feet": clean(
@@ -120,12 +120,13 @@ CLEAN: dict[str, Kind] = {
     ),
     "cropped, old counts in the traces": clean(put("count", ..., 462), said="only this fits"),
     "trace id 0": clean(put("trace_id", ..., 0)),
+    "unknown trace ids": clean(put("trace_id", [3, 4, 40], [12, -1, 12]), said="1 with -1, 2 with 12"),
     "dead by trace id": clean(
         several(put("trace_id", [3, 4, 40], 2), samples(3, 77)), said="3 dead traces", loses=True
     ),
     "dead by zeros": clean(samples([10, 11, 12], 0), said="3 dead traces"),
     "sparse live traces": clean(sparse_live),
-    "padding with empty headers": clean(padding),
+    "padding with empty headers": clean(padding, said="6 dead traces with inline or crossline 0"),
     "shuffled": clean(picked(lambda m: np.random.default_rng(1).permutation(len(m))), variants=4),
     "by crossline": clean(by_crossline),
     "descending": clean(descending),
@@ -150,6 +151,7 @@ CLEAN: dict[str, Kind] = {
     "scalar 1": clean(in_metres),
     "a positive scalar": clean(multiplied),
     "scalar by the spec": clean(put("scalar", ..., 0), spec={"coordinate_scalar": -100}, said="by the spec"),
+    "bins of 2500 m by the spec": clean(put("scalar", ..., 1), spec={"coordinate_unit": "m"}),
     "huge coordinates": clean(huge_coordinates),
     "no coordinates": clean(several(put("x", ..., 0), put("y", ..., 0)), said="no coordinates"),
     "lengths under the unit code of degrees": clean(put("coordinate_unit", ..., 3), said="too large"),

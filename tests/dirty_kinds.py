@@ -386,6 +386,10 @@ PLACE: dict[str, Kind] = {
     ),
     "a scalar of some traces wrong": held(put("scalar", slice(3, 6), 1), "coordinates-misfit",
                                           release={"coordinate_scalar": -100}),
+    "a scalar left out": held(put("scalar", ..., 1), "bin-size-implausible", release={"coordinate_scalar": -100}),
+    "a scalar applied twice": held(
+        put("scalar", ..., -10_000), "bin-size-implausible", release={"coordinate_scalar": -100}
+    ),
     "degrees by their unit code": held(degrees(3), "coordinates-geographic"),
     "seconds of arc": held(several(in_metres, put("x", ..., 10_800), put("coordinate_unit", ..., 2),
                            lambda m: put("x", ..., 10_800 + m.headers["inline"])(m),

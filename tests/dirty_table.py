@@ -14,6 +14,7 @@ REMEDIES = {  # by reason code, where the table names no spec
     "all-zero": "upload real data",
     "amplitude-overflow": "`sample_format`, when that is wrong; else `non_finite: dead`",
     "auxiliary-traces": "`drop_traces` with the numbers in the report",
+    "bin-size-implausible": "`coordinate_scalar`, or `coordinate_unit` when the bins are right",
     "byte-order-mixed": "have the file written in one byte order",
     "clipped": "nothing, it is a warning",
     "constant-amplitude": "upload real data",
