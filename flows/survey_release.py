@@ -15,7 +15,7 @@ import click
 
 from ingestion.cli.common import JSON_HELP, LAKE_HELP, existing_lake, messages, progress_bar
 from ingestion.manifest import Contract, Digest, Finding, SafeName
-from ingestion.spec import printable, safe_identifier
+from ingestion.names import printable, safe_identifier
 from validation.releases import acceptable, record_request
 from validation.rules import load
 from validation.verdict import load_verdict
@@ -211,7 +211,7 @@ def _remove(lake: Lake, report: QuarantineReport) -> None:
 def _read_spec(uri: str) -> SurveySpec:
     from ingestion.discover import spec_text
     from ingestion.source import open_source
-    from ingestion.spec import parse_spec
+    from ingestion.spec_yaml import parse_spec
 
     found = open_source(uri)
     return parse_spec(spec_text(found.lake, found.lake.head(found.key)), found.uri)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import click
 
 from ingestion.cli.common import JSON_HELP, LAKE_HELP, existing_lake, messages
-from ingestion.spec import printable
+from ingestion.names import printable
 
 if TYPE_CHECKING:
     from ingestion.catalog import Version
@@ -105,7 +105,7 @@ def models(name: str, lake_uri: str, digest: str | None, tracking_uri: str | Non
 def _target(lake: Lake, name: str, beginning: str | None) -> tuple[str, list[Version], str | None]:
     """The survey's identifier, its versions, newest first, and the digest that is meant."""
     from ingestion.catalog import versions
-    from ingestion.spec import safe_identifier
+    from ingestion.names import safe_identifier
 
     survey = safe_identifier(name)
     known = versions(lake, survey)

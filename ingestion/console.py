@@ -9,7 +9,7 @@ from ingestion.ingest import IngestResult
 from ingestion.inspect import Inspection
 from ingestion.lake import Lake
 from ingestion.manifest import Axis, Finding, Manifest
-from ingestion.spec import printable
+from ingestion.names import printable
 
 
 def echo_inspection(found: Inspection) -> None:

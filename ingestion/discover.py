@@ -21,8 +21,10 @@ from urllib.parse import quote
 
 from ingestion.lake import Entry, Lake, split_uri
 from ingestion.manifest import FORMAT_VERSION, Contract, Digest, SafeName
+from ingestion.names import printable, safe_identifier
 from ingestion.source import Source, open_source
-from ingestion.spec import MAX_SPEC_BYTES, SpecError, SurveySpec, parse_spec, printable, safe_identifier
+from ingestion.spec import SurveySpec
+from ingestion.spec_yaml import MAX_SPEC_BYTES, SpecError, parse_spec
 from ingestion.withdrawal import all_events, withdrawal
 
 INCOMING = "incoming"

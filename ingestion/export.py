@@ -19,8 +19,9 @@ from ingestion.cell_arrays import stored_headers
 from ingestion.lake import Lake, LakeError
 from ingestion.manifest import Contract, Digest, Manifest
 from ingestion.mdio_layout import AFTER_TRACES, AMPLITUDE, BEFORE_TRACES, stored_array
+from ingestion.names import printable
 from ingestion.samples import SAMPLE_BYTES, TRACE_HEADER_BYTES, Order, encode
-from ingestion.spec import SampleFormat, printable
+from ingestion.spec import SampleFormat
 from ingestion.tiles import Raw, Tile, tiles
 from ingestion.volume import Progress
 

@@ -32,9 +32,11 @@ from ingestion.manifest import (
     manifest_key,
     survey_folder,
 )
+from ingestion.names import printable, safe_identifier
 from ingestion.quarantine import quarantine
 from ingestion.source import Source, SourceChangedError, hold, open_source
-from ingestion.spec import SpecError, SurveySpec, parse_spec, printable, safe_identifier, survey_digest
+from ingestion.spec import SurveySpec, survey_digest
+from ingestion.spec_yaml import SpecError, parse_spec
 from ingestion.statistics import AmplitudeStatistics
 from ingestion.volume import Progress, verify_volume, write_volume
 from ingestion.withdrawal import withdrawn_finding

@@ -19,10 +19,11 @@ import numpy as np
 from ingestion.geometry import coordinates
 from ingestion.inspect import Inspection, inspect
 from ingestion.manifest import Manifest
+from ingestion.names import printable
 from ingestion.repairs import Proposed, proposals
 from ingestion.scan import Progress
 from ingestion.source import Source
-from ingestion.spec import SurveySpec, printable
+from ingestion.spec import SurveySpec
 
 _READING = {"inline_byte", "inline_type", "crossline_byte", "crossline_type", "cdp_x_byte", "cdp_y_byte", "endianness"}
 _READING |= {"sample_format", "samples_per_trace", "first_trace_byte"}  # fields that change what is read

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from ingestion.manifest import Finding
-from ingestion.spec import printable
+from ingestion.names import printable
 
 if TYPE_CHECKING:
     from ingestion.quarantine import QuarantineReport

@@ -15,38 +15,23 @@ when it stands here.
 
 from __future__ import annotations
 
-import difflib
 import hashlib
-import json
-import re
-import unicodedata
-from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
 from pydantic import (
     Field,
     SerializerFunctionWrapHandler,
-    ValidationError,
     field_validator,
     model_serializer,
     model_validator,
 )
 
 from ingestion.manifest import FORMAT_VERSION, Contract
-from ingestion.yaml_lines import Lines, YamlLinesError, read_lines
-
-MAX_SPEC_BYTES = 64 * 1024
-_SAFE = re.compile(r"[a-z0-9][a-z0-9._-]{0,99}")
-_MODIFIED_NUMBER = re.compile(r"[-+]?[0-9][0-9_,']*")
 
 HeaderByte = Annotated[int, Field(ge=1, le=237)]  # a 4-byte field of the 240-byte trace header
 LineByte = Annotated[int, Field(ge=1, le=239)]
 LineType = Literal["int32", "int16"]
 SampleFormat = Literal["ibm", "ieee", "int8", "int16", "int32"]
-
-
-class SpecError(Exception):
-    """A survey spec that cannot be used; the message names the field, what was found and what was expected."""
 
 
 class SurveySpec(Contract):
@@ -249,61 +234,6 @@ _LATER = {
 }
 
 
-def parse_spec(text: bytes, origin: str) -> SurveySpec:
-    """The spec that ``text`` (YAML) holds; ``origin`` names it in messages. Raises ``SpecError``."""
-    if len(text) > MAX_SPEC_BYTES:
-        raise SpecError(f"{origin}: {len(text)} bytes; expected a survey spec of at most {MAX_SPEC_BYTES}")
-    try:
-        lines = read_lines(text.decode("utf-8"))
-    except (YamlLinesError, UnicodeDecodeError) as error:
-        raise SpecError(f"{origin}: not readable as YAML: {error}") from error
-    try:
-        said = {name: value for name, value in lines.fields.items() if value is not None or name not in _FIELDS}
-        return SurveySpec.model_validate(said, strict=True)
-    except ValidationError as error:
-        problems = "; ".join(_problem(dict(e), lines) for e in error.errors())
-        raise SpecError(f"{origin}: {problems}") from error
-
-
-def schema_text() -> str:
-    """JSON schema (draft 2020-12) of the survey spec, for editors."""
-    schema = {"$schema": "https://json-schema.org/draft/2020-12/schema", **SurveySpec.model_json_schema()}
-    return json.dumps(schema | {"title": "Survey spec"}, indent=2, ensure_ascii=False) + "\n"
-
-
-def _problem(error: Mapping[str, Any], lines: Lines) -> str:
-    """One mistake: its line, its field, what was found, what is allowed, an example."""
-    where = tuple(error["loc"])
-    field = str(where[0]) if where else "spec"
-    line = lines.line.get(where[:2], lines.line.get(where[:1], 0))
-    place = f"line {line}: " if line else ""
-    if error["type"] == "extra_forbidden":
-        near = difflib.get_close_matches(field.lower().replace("-", "_"), _FIELDS, 1)
-        meant = f"; did you mean `{near[0]}`?" if near else "."
-        return f"{place}there is no field {field!r}{meant} Known fields: {', '.join(_FIELDS)}"
-    message = str(error["msg"]).removeprefix("Value error, ").replace("Input should be", "expected")
-    if field not in _FIELDS:  # a rule about several fields
-        return message
-    [example] = _FIELDS[field].examples or [""]
-    shown = json.dumps(example, ensure_ascii=False) if isinstance(example, list) else example
-    named = ".".join(map(str, where))
-    return f"{place}{named}: found {_shown(error['input'])}; {message}{_hint(error)}, for example `{field}: {shown}`"
-
-
-def _shown(value: object) -> str:
-    return ascii(value) if len(repr(value)) <= 60 else f"{ascii(value)[:60]}…"
-
-
-def _hint(error: Mapping[str, Any]) -> str:
-    """How to write what other YAML readers would have taken for something else."""
-    found, wanted = error["input"], error["type"]
-    if wanted == "string_type" and isinstance(found, bool | int | float):
-        return " (put it in quotes)"
-    if wanted in ("int_type", "float_type") and isinstance(found, str) and _MODIFIED_NUMBER.fullmatch(found):
-        return " (write it in plain digits, without quotes, leading zeros or marks between digits)"
-    return ""
-
-
 def survey_digest(source_sha256: list[str], spec: SurveySpec) -> str:
     """Digest of a survey: the bytes of its files, what the spec says of them, and the format version.
 
@@ -312,21 +242,3 @@ def survey_digest(source_sha256: list[str], spec: SurveySpec) -> str:
     content = spec.model_copy(update={"name": None, "files": []})
     parts = [f"format {FORMAT_VERSION}", *source_sha256, content.sha256]
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()
-
-
-def safe_identifier(original: str) -> str:
-    """A name for keys and paths: ``[a-z0-9._-]``, with a hash of the original wherever that had to be changed.
-
-    Two originals never share an identifier, save with the probability of a 40-bit hash collision.
-    """
-    if _SAFE.fullmatch(original):
-        return original
-    composed = unicodedata.normalize("NFC", original)
-    ascii_part = unicodedata.normalize("NFKD", composed).encode("ascii", "ignore").decode().lower()
-    stem = re.sub(r"[^a-z0-9]+", "-", ascii_part).strip("-")[:60].strip("-") or "survey"
-    return f"{stem}-{hashlib.sha256(composed.encode('utf-8', 'surrogatepass')).hexdigest()[:10]}"
-
-
-def printable(text: str) -> str:
-    """``text`` with control, format and surrogate characters escaped, safe for a terminal and a report."""
-    return "".join(c if unicodedata.category(c)[0] != "C" else ascii(c)[1:-1] for c in text)

@@ -20,7 +20,7 @@ from pydantic import AwareDatetime, Field, ValidationError
 
 from ingestion.lake import Lake
 from ingestion.manifest import Contract, Digest, Finding, SafeName
-from ingestion.spec import printable
+from ingestion.names import printable
 
 FOLDER = "withdrawals"
 READERS = 16  # requests at once

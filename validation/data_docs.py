@@ -10,7 +10,7 @@ from pathlib import Path
 from ingestion.catalog import digests
 from ingestion.lake import Lake
 from ingestion.manifest import Manifest, Verdict, quarantine_folder
-from ingestion.spec import printable
+from ingestion.names import printable
 from validation.expectations import Session, run_name
 from validation.verdict import load_verdict
 

@@ -14,7 +14,7 @@ from pydantic import Field, ValidationError
 
 from ingestion.lake import Lake, LakeError
 from ingestion.manifest import Contract, Digest, Finding, SafeName
-from ingestion.spec import printable
+from ingestion.names import printable
 from validation.rules import Suites
 
 Who = Annotated[str, Field(min_length=1, max_length=200, pattern=r"\S")]

@@ -10,7 +10,7 @@ from urllib.parse import unquote
 
 import click
 
-from ingestion.spec import printable
+from ingestion.names import printable
 
 if TYPE_CHECKING:
     from ingestion.lake import Lake
@@ -50,7 +50,7 @@ def messages() -> Iterator[None]:
     from obstore.exceptions import BaseError
 
     from ingestion.lake import LakeError
-    from ingestion.spec import SpecError
+    from ingestion.spec_yaml import SpecError
 
     try:
         yield

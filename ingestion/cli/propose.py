@@ -10,7 +10,7 @@ from pathlib import Path
 import click
 
 from ingestion.cli.common import JSON_HELP, existing_lake, messages, progress_bar
-from ingestion.spec import printable
+from ingestion.names import printable
 
 
 @click.command()
@@ -75,6 +75,6 @@ def _target(output: str | None, overwrite: bool) -> Path | None:
 @click.command()
 def schema() -> None:
     """JSON schema of the survey spec, so that an editor completes and checks it."""
-    from ingestion.spec import schema_text
+    from ingestion.spec_yaml import schema_text
 
     click.echo(schema_text(), nl=False)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ingestion.cli.common import JSON_HELP, LAKE_HELP, existing_lake, messages, progress_bar
-from ingestion.spec import printable
+from ingestion.names import printable
 
 if TYPE_CHECKING:
     from ingestion.catalog import Version
@@ -58,8 +58,8 @@ def show(name: str, lake_uri: str, as_json: bool) -> None:
     """The version of survey NAME that is in use, all that there are, or why it is held back or withdrawn."""
     from ingestion.catalog import load_manifest, versions
     from ingestion.console import echo_findings, echo_manifest
+    from ingestion.names import safe_identifier
     from ingestion.quarantine import reports
-    from ingestion.spec import safe_identifier
 
     with messages():
         lake = existing_lake(lake_uri)

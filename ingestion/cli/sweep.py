@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from ingestion.cli.common import JSON_HELP, LAKE_HELP, existing_lake, messages, progress_bar
-from ingestion.spec import printable
+from ingestion.names import printable
 
 _UNITS = {"h": "hours", "d": "days", "w": "weeks"}
 _SHORTEST = timedelta(hours=1)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from ingestion.cli.common import JSON_HELP, LAKE_HELP, existing_lake, messages, progress_bar
-from ingestion.spec import printable
+from ingestion.names import printable
 
 if TYPE_CHECKING:
     from ingestion.catalog import Version
@@ -80,7 +80,7 @@ def export(name: str, lake_uri: str, output: Path, digest: str | None, as_json: 
 
 def _version(lake: Lake, lake_uri: str, name: str, digits: str | None) -> Version:
     from ingestion.catalog import versions
-    from ingestion.spec import safe_identifier
+    from ingestion.names import safe_identifier
 
     for version in versions(lake, safe_identifier(name)):
         if version.digest.startswith(digits or ""):

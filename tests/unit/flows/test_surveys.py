@@ -13,7 +13,7 @@ from flows.week import Request
 from ingestion.catalog import load_manifest
 from ingestion.discover import described
 from ingestion.lake import Lake
-from ingestion.spec import SpecError
+from ingestion.spec_yaml import SpecError
 from ingestion.withdrawal import record
 
 

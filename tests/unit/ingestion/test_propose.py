@@ -20,7 +20,8 @@ from ingestion.cli import main
 from ingestion.inspect import inspect
 from ingestion.propose import Proposal, as_yaml, propose
 from ingestion.source import open_source
-from ingestion.spec import SurveySpec, parse_spec
+from ingestion.spec import SurveySpec
+from ingestion.spec_yaml import parse_spec
 
 SHAPE = (8, 9, 40)
 Spoil = Callable[[Draft], Any]  # changes the draft; may return bytes instead

@@ -12,16 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
-from ingestion.spec import (
-    MAX_SPEC_BYTES,
-    SpecError,
-    SurveySpec,
-    parse_spec,
-    printable,
-    safe_identifier,
-    schema_text,
-    survey_digest,
-)
+from ingestion.names import printable, safe_identifier
+from ingestion.spec import SurveySpec, survey_digest
+from ingestion.spec_yaml import MAX_SPEC_BYTES, SpecError, parse_spec, schema_text
 
 SCHEMA = Path(__file__).parents[3] / "docs/survey-spec.schema.json"
 SAFE = re.compile(r"[a-z0-9][a-z0-9._-]{0,127}")

@@ -6,7 +6,8 @@ import re
 from pathlib import Path
 from typing import get_args
 
-from ingestion.spec import SurveySpec, parse_spec
+from ingestion.spec import SurveySpec
+from ingestion.spec_yaml import parse_spec
 
 PAGE = Path(__file__).parents[3] / "docs/survey-spec.md"
 

@@ -1,0 +1,27 @@
+"""Names from outside, made safe for keys and paths, and words from outside, made safe to show."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import unicodedata
+
+_SAFE = re.compile(r"[a-z0-9][a-z0-9._-]{0,99}")
+
+
+def safe_identifier(original: str) -> str:
+    """A name for keys and paths: ``[a-z0-9._-]``, with a hash of the original wherever that had to be changed.
+
+    Two originals never share an identifier, save with the probability of a 40-bit hash collision.
+    """
+    if _SAFE.fullmatch(original):
+        return original
+    composed = unicodedata.normalize("NFC", original)
+    ascii_part = unicodedata.normalize("NFKD", composed).encode("ascii", "ignore").decode().lower()
+    stem = re.sub(r"[^a-z0-9]+", "-", ascii_part).strip("-")[:60].strip("-") or "survey"
+    return f"{stem}-{hashlib.sha256(composed.encode('utf-8', 'surrogatepass')).hexdigest()[:10]}"
+
+
+def printable(text: str) -> str:
+    """``text`` with control, format and surrogate characters escaped, safe for a terminal and a report."""
+    return "".join(c if unicodedata.category(c)[0] != "C" else ascii(c)[1:-1] for c in text)
