@@ -7,23 +7,22 @@ on a well filled grid, which lies on the map where the coordinates say, as far a
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import combinations
 
 import numpy as np
 import numpy.typing as npt
 
-from ingestion.samples import TRACE_HEADER_BYTES, Order
+from ingestion.header_fields import Headers, Numbers, Place, read_columns, sampled
+from ingestion.samples import Order
 from ingestion.segy import Layout
-from ingestion.source import BLOCK_BYTES, Source
-from ingestion.spec import LineType, SurveySpec
+from ingestion.source import Source
+from ingestion.spec import SurveySpec
 from ingestion.vertical import scaled
 
 USUAL = ((189, 193), (9, 21), (17, 13), (221, 225))  # (inline, crossline) bytes that files in use have
 COORDINATES = ((181, 185), (73, 77), (81, 85))  # of the CDP, the source and the receiver group
-_RUNS = 8  # of neighbouring traces in the sample, each of at most
-_RUN_TRACES = 2500
 _MOST_COLUMNS = 40
 _VERIFIED = 3  # pairs held against all traces
 _OFFERED = 3
@@ -33,31 +32,6 @@ _NO_LINES = ((25, 36), (69, 180))  # bytes that the standard gives another meani
 _SEQUENCES = ((1, 8), (25, 28))  # traces of a line, of the file, of an ensemble
 _CLOCK = ((157, 168),)
 _CROSSLINES = (21, 193, 225)  # where 1, 2, 3 … in every line may be crosslines, without coordinates to show it
-
-Headers = npt.NDArray[np.uint8]  # (traces, 240)
-Numbers = npt.NDArray[np.int64]  # (traces,)
-
-
-@dataclass(frozen=True)
-class Place:
-    """A field of the trace header."""
-
-    byte: int
-    kind: LineType = "int32"
-
-    @property
-    def stop(self) -> int:
-        """Its last byte."""
-        return self.byte + (3 if self.kind == "int32" else 1)
-
-    def numbers(self, headers: Headers, order: Order) -> Numbers:
-        """(traces,) what stands there."""
-        stored = np.dtype(self.kind).newbyteorder(order)
-        return np.ascontiguousarray(headers[:, self.byte - 1 : self.stop]).view(stored)[:, 0].astype(np.int64)
-
-    def within(self, ranges: Sequence[tuple[int, int]]) -> bool:
-        """Whether it touches one of ``ranges`` of bytes."""
-        return any(self.byte <= last and self.stop >= first for first, last in ranges)
 
 
 @dataclass(frozen=True)
@@ -107,7 +81,7 @@ def find_candidates(
 
     Reads a bounded part of the files, and all of them again when that gave any pair to verify.
     """
-    numbers, headers = zip(*_sampled(sources, layouts), strict=True)
+    numbers, headers = zip(*sampled(sources, layouts), strict=True)
     sample, order = np.concatenate(headers)[live[np.concatenate(numbers)]], layouts[0].order
     offsets = Place(37).numbers(sample, order)
     if len(sample) < 4 or offsets.min() != offsets.max():
@@ -120,28 +94,6 @@ def find_candidates(
         return []
     found = [_verified(trial, columns, live) for trial in trials]
     return [candidate for candidate in found if candidate is not None][:_OFFERED]
-
-
-def _runs(layout: Layout, runs: int) -> list[tuple[int, int]]:
-    """(first, past the last) of the runs in one file."""
-    length = max(1, min(_RUN_TRACES, BLOCK_BYTES // layout.trace_bytes))
-    if layout.traces <= runs * length:
-        return [(first, min(first + length, layout.traces)) for first in range(0, layout.traces, length)]
-    starts = np.linspace(0, layout.traces - length, runs).astype(int).tolist()
-    return [(first, first + length) for first in starts]
-
-
-def _sampled(sources: Sequence[Source], layouts: Sequence[Layout]) -> Iterator[tuple[Numbers, Headers]]:
-    """Numbers (from 0, through all files) and headers of the traces of each run."""
-    before = 0
-    every = -(-len(sources) // _RUNS)  # of many files, some
-    for number, (source, layout) in enumerate(zip(sources, layouts, strict=True)):
-        for first, stop in _runs(layout, max(1, _RUNS // len(sources))) if number % every == 0 else []:
-            start, size = layout.data_start + first * layout.trace_bytes, layout.trace_bytes
-            raw = np.frombuffer(source.read(start, (stop - first) * size), np.uint8).reshape(-1, size)
-            yield np.arange(before + first, before + stop), raw[:, :TRACE_HEADER_BYTES].copy()
-        source.check_unchanged()
-        before += layout.traces
 
 
 def _trials(sample: Headers, order: Order, spec: SurveySpec) -> list[_Trial]:
@@ -296,22 +248,6 @@ def _steps(values: Numbers) -> Numbers:
     lines = np.unique(values)
     steps: Numbers = (values - lines[0]) // int(np.gcd.reduce(np.diff(lines)))
     return steps
-
-
-def read_columns(
-    sources: Sequence[Source], layouts: Sequence[Layout], places: set[Place]
-) -> dict[Place, npt.NDArray[np.int32]]:
-    """(traces,) of all files for each place, read block by block. Raises ``SourceChangedError``."""
-    parts: dict[Place, list[npt.NDArray[np.int32]]] = {place: [] for place in places}
-    for source, layout in zip(sources, layouts, strict=True):
-        size = layout.trace_bytes
-        stop = layout.data_start + layout.traces * size
-        for block in source.blocks(layout.data_start, stop, max(1, BLOCK_BYTES // size) * size):
-            headers = np.frombuffer(block, np.uint8).reshape(-1, size)[:, :TRACE_HEADER_BYTES]
-            for place in places:
-                parts[place].append(place.numbers(headers, layout.order).astype(np.int32))
-        source.check_unchanged()
-    return {place: np.concatenate(columns) for place, columns in parts.items()}
 
 
 def _verified(

@@ -20,7 +20,8 @@ from ingestion.geometry import coordinates
 from ingestion.inspect import Inspection, inspect
 from ingestion.manifest import Manifest
 from ingestion.names import printable
-from ingestion.repairs import Proposed, proposals
+from ingestion.proposed import Proposed
+from ingestion.repairs import proposals
 from ingestion.scan import Progress
 from ingestion.source import Source
 from ingestion.spec import SurveySpec
