@@ -22,12 +22,15 @@ from ingestion.manifest import Manifest
 from ingestion.names import printable
 from ingestion.proposed import Proposed
 from ingestion.repairs import proposals
+from ingestion.rescue import counts_tried
 from ingestion.scan import Progress
 from ingestion.source import Source
 from ingestion.spec import SurveySpec
 
 _READING = {"inline_byte", "inline_type", "crossline_byte", "crossline_type", "cdp_x_byte", "cdp_y_byte", "endianness"}
 _READING |= {"sample_format", "samples_per_trace", "first_trace_byte"}  # fields that change what is read
+_FREE_TEXT = {"name", "licence", "amplitude_unit"}  # which YAML could take for anything
+_LINE_ENDS = re.compile("[\x7f-\x9f\u2028\u2029\ufeff]")  # that JSON leaves as they are
 _ROUNDS = 12
 _WIDTH = 110
 _HINTS = {  # what no header field says, the words that tell of it, and where else to look
@@ -77,14 +80,18 @@ class Proposal:
 
 
 def propose(
-    sources: Sequence[Source], progress: Progress = lambda _: None, published: Sequence[Manifest] = ()
+    sources: Sequence[Source],
+    progress: Progress = lambda _: None,
+    published: Sequence[Manifest] = (),
+    spec: SurveySpec | None = None,
 ) -> Proposal:
     """The spec under which ``sources``, the files of one survey in order, can be published, as far as they show it.
 
-    ``published`` surveys tell of the CRS where one overlaps. Raises ``SourceChangedError``; writes nothing.
+    What ``spec`` says stays, and is added to. ``published`` surveys tell of the CRS where one overlaps. Raises
+    ``SourceChangedError``; writes nothing.
     """
-    values: dict[str, Proposed] = {}
-    if len(sources) > 1:
+    values = _said(spec or SurveySpec())
+    if len(sources) > 1 and "files" not in values:
         names = [source.name for source in sources]
         evidence = "in the order given; it is the order of the traces"
         values["files"] = Proposed(field="files", value=names, evidence=evidence, confidence="certain")
@@ -100,6 +107,15 @@ def propose(
         again = found.traces if not any(one.field in _READING for one in sure) else None
         found = inspect(sources, _spec(values), progress, again)
     return Proposal(list(values.values()), guesses, _hints(found, published), _unresolved(found, guesses), found)
+
+
+def _said(spec: SurveySpec) -> dict[str, Proposed]:
+    """The lines of a spec that is there."""
+    said = {name: getattr(spec, name) for name in SurveySpec.model_fields if name in spec.model_fields_set}
+    return {
+        name: Proposed(field=name, value=value, evidence="stands in the spec that is there", confidence="certain")
+        for name, value in said.items()
+    }
 
 
 def _spec(values: dict[str, Proposed]) -> SurveySpec:
@@ -125,6 +141,8 @@ def _unresolved(found: Inspection, guesses: list[Proposed]) -> list[str]:
     codes = {one.code for one in found.findings}
     if codes & {"no-3d-grid", "grid-sparse", "coordinates-degenerate"} and not guesses and (shape := _no_volume(found)):
         reasons.append(shape)
+    if "sample-count-missing" in codes:
+        reasons.append(counts_tried(found.sources[0]))
     return reasons
 
 
@@ -236,5 +254,7 @@ def _comment(text: str, mark: str = "# ") -> list[str]:
 
 
 def _line(field: str, value: Any) -> str:
-    plain = isinstance(value, str) and re.fullmatch(r"[A-Za-z][A-Za-z0-9 :-]*(?<! )", value) and ": " not in value
-    return f"{field}: {value if plain else json.dumps(value, ensure_ascii=False)}"
+    if isinstance(value, str) and field not in _FREE_TEXT:
+        return f"{field}: {value}"
+    quoted = json.dumps(value, ensure_ascii=False)
+    return f"{field}: " + _LINE_ENDS.sub(lambda end: f"\\u{ord(end[0]):04x}", quoted)

@@ -38,6 +38,24 @@ def rescued(found: Inspection, finding: Finding) -> list[Proposed]:
     ]
 
 
+def _counted(found: Inspection, finding: Finding) -> list[Proposed]:
+    """The only count of samples at which a file that says none is whole traces with regular headers."""
+    if said := rescued(found, finding):
+        return said
+    [source, *_] = found.sources
+    way = arrangement(source)
+    if way is None or found.spec.samples_per_trace is not None:
+        return []
+    try:
+        layout = read_layout(source, found.spec.model_copy(update={"samples_per_trace": way.samples}))
+    except HeldError:
+        return []
+    if (layout.data_start, layout.trace_bytes) != (way.start, way.trace_bytes):
+        return []
+    evidence = f"{finding.found}; {way.evidence}"
+    return [Proposed(field="samples_per_trace", value=way.samples, evidence=evidence, confidence="likely")]
+
+
 def _least(found: Inspection, values: dict[str, Any], way: Arrangement) -> dict[str, Any]:
     """``values`` without those that the headers say as well."""
     needed = dict(values)
@@ -64,14 +82,11 @@ def way_of(found: Inspection, number: int = 0) -> Arrangement:
     return Arrangement(layout.order, layout.data_start, layout.samples, size, layout.traces)
 
 
-LAYOUT: dict[str, Repair] = dict.fromkeys(
-    [
-        "not-segy",
-        "sample-format-unknown",
-        "sample-format-unsupported",
-        "sample-count-missing",
-        "truncated",
-        "extended-headers-invalid",
-    ],
-    rescued,
-)
+LAYOUT: dict[str, Repair] = {
+    "not-segy": rescued,
+    "sample-format-unknown": rescued,
+    "sample-format-unsupported": rescued,
+    "sample-count-missing": _counted,
+    "truncated": rescued,
+    "extended-headers-invalid": rescued,
+}

@@ -1,7 +1,8 @@
 """A SEG-Y file whose file headers cannot be read: where its traces lie and what its samples are, by looking at them.
 
-Some traces, spread through the file, are read at each distance that a count in the headers would give; taken is the
-distance at which all trace headers look like trace headers.
+Some traces, spread through the file, are read at each distance that a count in the headers would give, or, where no
+header says a count, at each that divides the file into whole traces; taken is the distance at which all trace headers
+look like trace headers.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import numpy.typing as npt
 
 from ingestion.bounds import FILE_HEADER_BYTES
 from ingestion.plausibility import is_swapped, is_unsigned, likely_format
-from ingestion.samples import SAMPLE_BYTES, TRACE_HEADER_BYTES, Order
+from ingestion.samples import FORMAT_CODES, SAMPLE_BYTES, TRACE_HEADER_BYTES, Order
 from ingestion.source import Source
 from ingestion.spec import SampleFormat
 from ingestion.text import TEXT_BYTES
@@ -23,6 +24,7 @@ from ingestion.text import TEXT_BYTES
 _LOOKED_AT = 32  # traces, of
 _MOST_BYTES = 32 * 1024 * 1024  # together
 _MIN_WORDS = 256
+_MOST_SAMPLES = 2**16 - 1  # what a header can say
 _ENOUGH = 4  # of 6 points for regular trace headers
 
 
@@ -35,6 +37,11 @@ class Arrangement:
     samples: int
     sample_bytes: int
     traces: int
+
+    @property
+    def trace_bytes(self) -> int:
+        """Header and samples of one trace."""
+        return TRACE_HEADER_BYTES + self.samples * self.sample_bytes
 
     @property
     def evidence(self) -> str:
@@ -54,7 +61,23 @@ def arrangement(source: Source) -> Arrangement | None:
     best = [way for points, way in scored if points == most]
     earliest = min(way.start for way in best)  # the length of a text header is often one of whole traces
     best = [way for way in best if way.start == earliest]
+    # Every other trace header is one, too: without a count to tell, the shortest distance is that of all of them.
+    best = [way for way in best if not any(way.trace_bytes in _multiples(other, way) for other in best)]
     return best[0] if len(best) == 1 else None
+
+
+def _multiples(one: Arrangement, up_to: Arrangement) -> range:
+    return range(2 * one.trace_bytes, up_to.trace_bytes + 1, one.trace_bytes)
+
+
+def counts_tried(source: Source) -> str:
+    """What came of the search in a file that says no count."""
+    ways = list(_ways(source))
+    regular = sorted({way.samples for way in ways if is_regular(source, way)})
+    found = f"{len({way.samples for way in ways})} counts of samples divide the file into whole traces"
+    if not regular:
+        return f"{found}; at none of them do regular trace headers follow each other"
+    return f"{found}; regular trace headers follow each other at {', '.join(map(str, regular))}, which leaves doubt"
 
 
 def is_regular(source: Source, way: Arrangement) -> bool:
@@ -72,7 +95,7 @@ def plausible_formats(words: npt.NDArray[np.uint8], order: Order) -> list[Sample
 
 def some_words(source: Source, way: Arrangement) -> npt.NDArray[np.uint8]:
     """(words, bytes of a word) samples of traces spread through the file."""
-    samples = _some_traces(source, way)[:, TRACE_HEADER_BYTES:]
+    samples = _some_traces(source, way, way.trace_bytes)[:, TRACE_HEADER_BYTES:]
     return np.ascontiguousarray(samples).reshape(-1, way.sample_bytes)
 
 
@@ -98,6 +121,8 @@ def _ways(source: Source) -> Iterator[Arrangement]:
             if start + TRACE_HEADER_BYTES > len(head):
                 continue
             counts = {_count(head, offset, order) for offset in (TEXT_BYTES + 20, start + 114)} - {0}
+            if not counts:
+                yield from _silent_ways(source, head, order, start)
             for samples in sorted(counts):
                 for sample_bytes in (4, 2, 1):
                     traces, rest = divmod(source.size - start, TRACE_HEADER_BYTES + samples * sample_bytes)
@@ -105,24 +130,36 @@ def _ways(source: Source) -> Iterator[Arrangement]:
                         yield Arrangement(order, start, samples, sample_bytes, traces)
 
 
+def _silent_ways(source: Source, head: bytes, order: Order, start: int) -> Iterator[Arrangement]:
+    """All counts that divide the file into whole traces of the declared format."""
+    sample_format = FORMAT_CODES.get(_count(head, TEXT_BYTES + 24, order))
+    if sample_format is None:
+        return
+    sample_bytes, size = SAMPLE_BYTES[sample_format], source.size - start
+    samples = np.arange(1, _MOST_SAMPLES + 1)
+    traces, rest = np.divmod(size, TRACE_HEADER_BYTES + samples * sample_bytes)
+    for index in np.flatnonzero((rest == 0) & (traces >= 4)).tolist():
+        yield Arrangement(order, start, int(samples[index]), sample_bytes, int(traces[index]))
+
+
 def _count(data: bytes, offset: int, order: Order) -> int:
     return int(struct.unpack_from(order + "H", data, offset)[0])
 
 
 def _chosen(way: Arrangement) -> npt.NDArray[np.int64]:
-    size = TRACE_HEADER_BYTES + way.samples * way.sample_bytes
-    return np.unique(np.linspace(0, way.traces - 1, max(1, min(_LOOKED_AT, _MOST_BYTES // size))).astype(np.int64))
+    many = max(1, min(_LOOKED_AT, _MOST_BYTES // way.trace_bytes))
+    return np.unique(np.linspace(0, way.traces - 1, many).astype(np.int64))
 
 
-def _some_traces(source: Source, way: Arrangement) -> npt.NDArray[np.uint8]:
-    size = TRACE_HEADER_BYTES + way.samples * way.sample_bytes
-    starts = (way.start + _chosen(way) * size).tolist()
+def _some_traces(source: Source, way: Arrangement, size: int) -> npt.NDArray[np.uint8]:
+    """(traces, ``size``) the first bytes of some."""
+    starts = (way.start + _chosen(way) * way.trace_bytes).tolist()
     return np.stack([np.frombuffer(source.read(start, size), np.uint8) for start in starts])
 
 
 def _points(source: Source, way: Arrangement) -> int:
     """How many of six things hold of the trace headers: counts and sequence numbers (two each), intervals, ids."""
-    traces, chosen = _some_traces(source, way), _chosen(way)
+    traces, chosen = _some_traces(source, way, TRACE_HEADER_BYTES), _chosen(way)
 
     def field(byte: int, kind: str) -> npt.NDArray[np.int64]:
         stored = np.dtype(kind).newbyteorder(way.order)
@@ -133,7 +170,7 @@ def _points(source: Source, way: Arrangement) -> int:
     sequences = [field(byte, "i4") for byte in (1, 5)]
     return sum(
         [
-            2 * bool((count == way.samples).all()),
+            2 * bool((count == way.samples).all() or not count.any()),
             bool((interval == interval[0]).all() and 0 < interval[0] <= 20_000),
             bool(np.isin(kind, np.arange(9)).all()),
             2 * any(bool((one - one[0] == chosen).all()) for one in sequences),

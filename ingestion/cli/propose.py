@@ -9,21 +9,29 @@ from pathlib import Path
 
 import click
 
-from ingestion.cli.common import JSON_HELP, existing_lake, messages, progress_bar
+from ingestion.cli.common import JSON_HELP, SPEC_HELP, existing_lake, messages, progress_bar, spec_of
 from ingestion.names import printable
 
 
 @click.command()
 @click.argument("files", nargs=-1, required=True, metavar="FILE...")
+@click.option("--spec", "spec_uri", metavar="YAML", help=SPEC_HELP)
 @click.option("--output", metavar="YAML", help="Write the proposal there, not to the terminal.")
 @click.option("--overwrite", is_flag=True, help="Write it even where --output is there already.")
 @click.option("--lake", "lake_uri", metavar="URI", help="Name the CRS of published surveys that overlap.")
 @click.option("--json", "as_json", is_flag=True, help=JSON_HELP)
-def propose(files: tuple[str, ...], output: str | None, overwrite: bool, lake_uri: str | None, as_json: bool) -> None:
+def propose(
+    files: tuple[str, ...],
+    spec_uri: str | None,
+    output: str | None,
+    overwrite: bool,
+    lake_uri: str | None,
+    as_json: bool,
+) -> None:
     """Propose a survey spec for FILE (all files of one survey, in order), with the evidence for every value.
 
-    Applies nothing, and reads no spec that lies beside the file. Exit status 1 when the survey would be held back
-    even with the proposed spec.
+    What a spec says that is there already stays, and what is missing in it is added. Applies nothing. Exit status 1
+    when the survey would be held back even with the proposed spec.
     """
     from ingestion.catalog import surveys
     from ingestion.propose import as_yaml
@@ -33,7 +41,8 @@ def propose(files: tuple[str, ...], output: str | None, overwrite: bool, lake_ur
     target = _target(output, overwrite)
     with messages(), progress_bar() as progress:
         published = surveys(existing_lake(lake_uri)) if lake_uri else []
-        sources = [open_source(file) for file in files]
+        spec, uris, _ = spec_of(files[0], spec_uri)
+        sources = [open_source(uri) for uri in (uris if spec.files else files)]
         total = sum(source.size for source in sources)
         read = 0
 
@@ -43,7 +52,7 @@ def propose(files: tuple[str, ...], output: str | None, overwrite: bool, lake_ur
             progress("reading", read, max(total, read))
 
         try:
-            proposal = propose_spec(sources, advance, published)
+            proposal = propose_spec(sources, advance, published, spec)
         except SourceChangedError as error:
             raise click.ClickException(f"the file changed while it was read: {error}; try again later") from error
         text = as_yaml(proposal, datetime.now(UTC).date())

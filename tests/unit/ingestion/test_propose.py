@@ -133,6 +133,11 @@ RELEASED: dict[str, tuple[Spoil, dict[str, Any]]] = {
     "int16 without code": (labelled(3, 0), {"sample_format": "int16"}),
     "int8 under a nonsense code": (labelled(8, 12345), {"sample_format": "int8"}),
     "a wrong count": (fields(count=41), {"samples_per_trace": 40}),
+    "no count anywhere": (several(fields(count=0), header("count", ..., 0)), {"samples_per_trace": 40}),
+    "no count, and no sequence": (
+        several(fields(count=0), header("count", ..., 0), header("sequence", ..., 0)),
+        {"samples_per_trace": 40},
+    ),
     "text headers that are not there": (fields(extended=300), {"first_trace_byte": 3601}),
     "a wild inline": (header("inline", 17, 90_000), {"drop_traces": [18]}),
     "wild in both": (several(header("inline", 17, 90_000), header("crossline", 30, -9000)), {"drop_traces": [18, 31]}),
@@ -241,6 +246,10 @@ UNRESOLVED: dict[str, tuple[Spoil, str]] = {
     "unsigned samples without code": (unsigned, "sample-format-unknown"),
     "intervals of revision 2": (fields(revision=b"\x02\x00", binary={73: ("d", 4.0)}), "sample-interval-conflict"),
     "traces missing of a counted number": (fields(revision=b"\x02\x00", binary={313: ("Q", 100)}), "100 are declared"),
+    "no count, blank headers": (
+        several(fields(count=0), *(header(name, ..., 0) for name in ("count", "sequence", "interval"))),
+        "counts of samples divide the file into whole traces; at none of them do regular trace headers follow",
+    ),
     "all zero": (lambda made: made.samples.fill(0), "all-zero"),
     "numbers nowhere": (header("inline", ..., 7), "no other header bytes"),
 }
@@ -334,6 +343,54 @@ def test_no_file_name_or_header_becomes_a_value(tmp_path: Path) -> None:
     odd = path.rename(tmp_path / "a\ninline_byte: 9\u2028crossline_byte: 7.sgy")
     said = survey("propose", str(odd)).stdout
     assert parse_spec(said.encode(), "proposed") == SurveySpec()
+
+
+def test_what_a_spec_says_stays_and_what_is_missing_is_added(tmp_path: Path) -> None:
+    path = write(tmp_path, wrong_lines_format_and_a_nan)
+    written = {
+        "name": "null",
+        "licence": 'to 2030: "internal" # \x85 \u2028 地',
+        "crs": "EPSG:23031",
+        "inline_byte": 9,
+        "crossline_byte": 21,
+        "first_sample": 12.5,
+        "drop_traces": [3],
+    }
+    spec = SurveySpec(**written)
+    (tmp_path / "a.yaml").write_text(as_yaml(propose([open_source(str(path))], spec=spec), date(2026, 11, 30)))
+    for arguments in ([], ["--spec", str(tmp_path / "a.yaml")]):
+        said = survey("propose", str(path), *arguments)
+        assert said.exit_code == 0, said.output
+        proposed = parse_spec(said.stdout.encode(), "proposed")
+        assert proposed.model_dump(exclude_defaults=True) == written | {"sample_format": "ieee", "non_finite": "dead"}
+        assert "stands in the spec that is there" in said.stdout
+    assert "a.yaml" in survey("propose", str(path)).stderr
+
+
+def test_dropped_traces_of_a_spec_are_joined_by_others(tmp_path: Path) -> None:
+    path = write(tmp_path, header("inline", 17, 90_000))
+    (tmp_path / "mine.yaml").write_text("drop_traces: [3]")
+    said = survey("propose", str(path), "--spec", str(tmp_path / "mine.yaml"))
+    assert parse_spec(said.stdout.encode(), "proposed").drop_traces == [3, 18]
+
+
+def test_a_spec_that_cannot_be_read_is_said(tmp_path: Path) -> None:
+    path = write(tmp_path, lambda _: None)
+    (tmp_path / "a.yaml").write_text("inline_bite: 9")
+    said = survey("propose", str(path))
+    assert said.exit_code == 1
+    assert "did you mean `inline_byte`?" in said.stderr
+
+
+def test_the_files_that_a_spec_lists_are_read_in_its_order(tmp_path: Path) -> None:
+    made = draft(SHAPE)
+    moved("at_9", "at_21")(made)
+    for name, rows in (("b.sgy", slice(0, 36)), ("a.sgy", slice(36, None))):
+        (tmp_path / name).write_bytes(Draft(made.samples, made.headers).take(rows).to_bytes())
+    (tmp_path / "both.yaml").write_text("files: [b.sgy, a.sgy]\ncrs: EPSG:23031")
+    said = survey("propose", str(tmp_path / "a.sgy"), "--spec", str(tmp_path / "both.yaml"))
+    spec = parse_spec(said.stdout.encode(), "proposed")
+    assert (spec.files, spec.inline_byte, spec.crs) == (["b.sgy", "a.sgy"], 9, "EPSG:23031")
 
 
 def test_an_existing_file_is_not_overwritten_unless_told(tmp_path: Path) -> None:
