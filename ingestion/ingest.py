@@ -95,7 +95,8 @@ def ingest(
             return known
         findings = [*inspection.findings, *([] if known is None else known.findings)]
         if inspection.held or known is not None:
-            return _hold(lake, survey, digest, findings, original, [source.uri for source in sources])
+            uris = [source.uri for source in sources]
+            return _hold(lake, survey, digest, findings, original, uris, inspection.notes)
         manifest = _convert(lake, inspection.survey(), survey, digest, digests, progress)
     except SourceChangedError as error:
         return _uploading(survey, str(error))
@@ -167,9 +168,15 @@ def _uploading(survey: str, found: str) -> IngestResult:
 
 
 def _hold(
-    lake: Lake, survey: str, digest: str, findings: list[Finding], original: str, uris: list[str]
+    lake: Lake,
+    survey: str,
+    digest: str,
+    findings: list[Finding],
+    original: str,
+    uris: list[str],
+    notes: Sequence[str] = (),
 ) -> IngestResult:
-    key = quarantine(lake, survey, digest, findings, original_name=original, sources=uris)
+    key = quarantine(lake, survey, digest, findings, original_name=original, sources=uris, notes=notes)
     return IngestResult(status="held", survey=survey, digest=digest, findings=findings, manifest=None, report_key=key)
 
 

@@ -39,6 +39,7 @@ class QuarantineReport(Contract):
     held_by: Literal["ingestion", "validation"]
     sources: list[str]  # URIs of the SEG-Y files
     findings: list[Finding]
+    notes: list[str] = []  # what ingestion inferred or did by the spec
     acceptable: list[str] = []  # codes of findings that a person may accept
     ways: list[Way] = []  # how to release it
 
@@ -59,10 +60,11 @@ def quarantine(
     sources: Sequence[str] = (),
     held_by: Literal["ingestion", "validation"] = "ingestion",
     acceptable: Sequence[str] = (),
+    notes: Sequence[str] = (),
 ) -> str:
     """Write both reports and return the key of ``report.json``. ``pictures``: PNG bytes by caption.
 
-    ``acceptable`` names the codes that a person may accept as they are.
+    ``acceptable`` names the codes that a person may accept as they are; ``notes`` say how the file was read.
     """
     held = [finding.code for finding in findings if finding.severity == "hold"]
     report = QuarantineReport(
@@ -73,6 +75,7 @@ def quarantine(
         held_by=held_by,
         sources=list(sources),
         findings=list(findings),
+        notes=list(notes),
         acceptable=list(acceptable),
         ways=_ways(lake, survey, held, acceptable, held_by),
     )

@@ -57,6 +57,7 @@ def page(report: QuarantineReport, pictures: Mapping[str, bytes]) -> str:
             *map(_section, held),
             *([f"<h2>Warnings ({len(warned)}), which hold nothing back</h2>"] if warned else []),
             *map(_section, warned),
+            *_notes(report.notes),
             *_figures(pictures),
             "</html>\n",
         ]
@@ -93,6 +94,11 @@ def _section(finding: Finding) -> str:
     if finding.examples:
         listed += f"<dt>First places</dt><dd>{'<br>'.join(map(_text, finding.examples))}</dd>"
     return f'<section class="{finding.severity}"><h3>{_text(finding.code)}</h3><dl>{listed}</dl></section>'
+
+
+def _notes(notes: Sequence[str]) -> list[str]:
+    listed = "".join(f"<li>{_text(note)}</li>" for note in notes)
+    return ["<h2>How the file was read</h2>", f"<ul>{listed}</ul>"] if notes else []
 
 
 def _figures(pictures: Mapping[str, bytes]) -> list[str]:

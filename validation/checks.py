@@ -101,6 +101,7 @@ def _hold_back(lake: Lake, manifest: Manifest, findings: list[Finding], *, damag
         original_name=manifest.sources[0].original_name,
         sources=[source.uri for source in manifest.sources],
         held_by="validation",
+        notes=manifest.notes,
         acceptable=[finding.code for finding in findings if acceptable(load(), finding.code)],
     )
 

@@ -91,7 +91,7 @@ def show(name: str, lake_uri: str, as_json: bool) -> None:
         click.echo(f"  {row['digest'][:12]}  {row['since'][:16]}  {said}{mark}")
     for report in held:
         click.echo(f"\nheld back by {report.held_by} on {report.created:%Y-%m-%d %H:%M} ({report.digest[:12]}):")
-        echo_findings(report.findings, [])
+        echo_findings(report.findings, report.notes)
 
 
 def _in_use(versions: list[Version]) -> list[Version]:

@@ -7,10 +7,15 @@ from typing import Any
 
 import numpy as np
 import pytest
+from click.testing import CliRunner
 from segy_bytes import Draft, draft
 from spoils import Spoil, binary, fields, nothing, patched, put, samples, several
 
+from ingestion.cli import main
+from ingestion.ingest import ingest
 from ingestion.inspect import inspect
+from ingestion.lake import Lake
+from ingestion.quarantine import load_report
 from ingestion.source import open_source
 from ingestion.spec import SurveySpec
 
@@ -78,3 +83,22 @@ def test_what_is_inferred_is_said_and_nothing_else(kind: str, tmp_path: Path) ->
     found = inspect([open_source(str(tmp_path / "a.sgy"))], SurveySpec(**spec, crs="EPSG:23031"))
     assert not found.held
     assert found.notes == notes
+
+
+def test_the_manifest_holds_the_notes_of_what_is_published(tmp_path: Path) -> None:
+    (tmp_path / "a.sgy").write_bytes(draft(order="<").to_bytes())
+    result = ingest(str(tmp_path / "a.sgy"), Lake(str(tmp_path / "lake")), SurveySpec(crs="EPSG:23031"))
+    assert result.manifest is not None
+    assert result.manifest.notes == [LITTLE]
+
+
+def test_the_report_holds_the_notes_of_what_is_held_back(tmp_path: Path) -> None:
+    made, lake = draft(order="<"), Lake(str(tmp_path / "lake"))
+    put("inline", ..., 7)(made)
+    (tmp_path / "a.sgy").write_bytes(made.to_bytes())
+    result = ingest(str(tmp_path / "a.sgy"), lake)
+    assert result.digest is not None
+    assert load_report(lake, result.survey, result.digest).notes == [LITTLE]
+    page = (tmp_path / "lake" / f"quarantine/a/{result.digest}/report.html").read_text()
+    assert f"<li>{LITTLE}</li>" in page
+    assert LITTLE in CliRunner().invoke(main, ["show", "a", "--lake", lake.uri]).stdout
