@@ -62,12 +62,9 @@ def arrangement(source: Source) -> Arrangement | None:
     earliest = min(way.start for way in best)  # the length of a text header is often one of whole traces
     best = [way for way in best if way.start == earliest]
     # Every other trace header is one, too: without a count to tell, the shortest distance is that of all of them.
-    best = [way for way in best if not any(way.trace_bytes in _multiples(other, way) for other in best)]
+    sizes = {way.trace_bytes for way in best}
+    best = [way for way in best if not any(size < way.trace_bytes and way.trace_bytes % size == 0 for size in sizes)]
     return best[0] if len(best) == 1 else None
-
-
-def _multiples(one: Arrangement, up_to: Arrangement) -> range:
-    return range(2 * one.trace_bytes, up_to.trace_bytes + 1, one.trace_bytes)
 
 
 def counts_tried(source: Source) -> str:
