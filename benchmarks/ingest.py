@@ -3,10 +3,11 @@
     python -m benchmarks.ingest [--json] [--megabytes 500] [--rounds 3]
 
 One survey as IBM and as IEEE floats, on this machine's disk and on an embedded S3, by three ways: ``survey ingest``
-with preflight, verification of every sample, statistics and publication; a bare loop of segyio into Zarr; and
-``mdio.segy_to_mdio``. Chunks and compression are the same. The ways take turns; each turn is a new process that has
-converted a small survey before its clock starts. multidimio has one turn, since it takes that long. The ceiling is the
-compression alone, of chunks in memory, on all processors. Peak memory is what all processes of a way hold together.
+with preflight, verification of every sample, statistics and publication; a bare loop of segyio into Zarr (with MDIO's
+own compression, and as ``bare-bits`` with ours); and ``mdio.segy_to_mdio``. The ways take turns; each turn is a new
+process that has converted a small survey before its clock starts. multidimio has one turn, since it takes that long.
+The ceiling is our compression alone, of chunks in memory, on all processors. Peak memory is what all processes of a
+way hold together.
 """
 
 from __future__ import annotations
@@ -72,7 +73,7 @@ def measure(megabytes: int, rounds: int) -> Measured:
         root = Path(folder)
         say("making the survey")
         survey = large_survey(megabytes)
-        small = replace_shape(survey, (128, 64))
+        small = enlarged(survey, (128, 64))
         for sample_format in FORMATS:
             write_segy(survey, root / f"large-{sample_format}.sgy", sample_format)
             write_segy(small, root / f"small-{sample_format}.sgy", sample_format)
@@ -92,10 +93,10 @@ def large_survey(megabytes: int) -> SyntheticSurvey:
     block = make_survey(BASINS["salt_flank"], 0, _BLOCK)
     traces = megabytes * 1_000_000 // (240 + 4 * _BLOCK[2])
     edge = int(traces**0.5)
-    return replace_shape(block, (traces // edge, edge))
+    return enlarged(block, (traces // edge, edge))
 
 
-def replace_shape(block: SyntheticSurvey, lines: tuple[int, int]) -> SyntheticSurvey:
+def enlarged(block: SyntheticSurvey, lines: tuple[int, int]) -> SyntheticSurvey:
     """``block`` with so many inlines and crosslines, all live."""
     shape = (*lines, block.amplitude_IXZ.shape[2])
     pads = [(0, max(0, want - have)) for want, have in zip(lines, block.amplitude_IXZ.shape, strict=False)]
@@ -138,7 +139,7 @@ def _placed(root: Path, store: str, sample_format: Format) -> tuple[str, str]:
 def _compare(store: str, sample_format: Format, files: tuple[str, str], rounds: int, root: Path) -> list[Row]:
     turns: dict[str, list[Turn]] = {}
     for number in range(rounds):
-        ways = ["ours", "bare"] if number % 2 == 0 else ["bare", "ours"]
+        ways = ["ours", "bare", "bare-bits"] if number % 2 == 0 else ["bare-bits", "bare", "ours"]
         for way in [*ways, "multidimio"] if number == 0 else ways:
             say(f"{sample_format} on {store}, round {number + 1}: {way}")
             turns.setdefault(way, []).append(_turn(way, files, _target(store, root, f"{way}-{sample_format}-{number}")))

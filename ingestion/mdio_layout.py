@@ -8,16 +8,15 @@ the first trace's coordinate scalar to all. Structure, codecs, names and attribu
 from __future__ import annotations
 
 import base64
-import json
 from datetime import UTC, datetime
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Literal
 
+import numcodecs
 import numpy as np
 import numpy.typing as npt
 import zarr
-from numcodecs import Blosc
-from zarr.codecs import BloscCodec
+from zarr.codecs import BloscCodec, BloscShuffle
 from zarr.storage import MemoryStore, StorePath
 
 from ingestion.inspect import Survey
@@ -29,6 +28,7 @@ if TYPE_CHECKING:
     import xarray
 
 AMPLITUDE = "amplitude"
+COMPRESSION = numcodecs.Blosc("zstd", 4, numcodecs.Blosc.BITSHUFFLE)  # of amplitudes; docs/adr says why
 CELL_ARRAYS_OF_MDIO = {"cdp_x", "cdp_y", "trace_mask"}
 # beside these, what only `survey export` needs; `trace_number` counts from 1 through all files, 0 is none
 CELL_ARRAYS = CELL_ARRAYS_OF_MDIO | {"trace_number", "trace_header_233_240"}
@@ -69,13 +69,6 @@ def stored_array(lake: Lake, folder: str, name: str, mode: Literal["r", "r+"] = 
         return zarr.open_array(
             StorePath(lake.zarr_store(folder, read_only=mode == "r"), name), mode=mode, zarr_format=3
         )
-
-
-def amplitude_codec(lake: Lake, folder: str) -> Blosc:
-    """What a stored chunk of amplitudes is compressed with, by the store's own metadata."""
-    described = json.loads(lake.read(f"{folder}/{AMPLITUDE}/zarr.json"))["codecs"][-1]["configuration"]
-    shuffle = {"noshuffle": Blosc.NOSHUFFLE, "shuffle": Blosc.SHUFFLE, "bitshuffle": Blosc.BITSHUFFLE}
-    return Blosc(described["cname"], described["clevel"], shuffle[described["shuffle"]], described["blocksize"])
 
 
 def cell_chunks(shape: tuple[int, int]) -> tuple[int, int]:
@@ -124,6 +117,7 @@ def header_fields(order: str) -> tuple[np.dtype[np.void], np.dtype[np.void]]:
 
 
 def _dataset(survey: Survey, name: str) -> xarray.Dataset:
+    from mdio.builder.schemas.compressors import Blosc
     from mdio.builder.schemas.dtype import ScalarType
     from mdio.builder.template_registry import get_template
     from mdio.builder.xarray_builder import to_xarray_dataset
@@ -136,6 +130,8 @@ def _dataset(survey: Survey, name: str) -> xarray.Dataset:
     for variable in described.variables:
         if variable.name == domain:
             variable.data_type = ScalarType.FLOAT64
+        if variable.name == AMPLITUDE:
+            variable.compressor = Blosc(clevel=COMPRESSION.clevel, shuffle=BloscShuffle.bitshuffle)
     described.metadata.created_on = datetime.fromtimestamp(0, UTC)  # the manifest says when; equal input, equal bytes
     dataset: xarray.Dataset = to_xarray_dataset(described)
     for array in CELL_ARRAYS_OF_MDIO:

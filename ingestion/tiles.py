@@ -20,7 +20,8 @@ from ingestion.traces import Traces
 
 CHUNK = 128  # edge of a stored chunk, in cells and samples
 REQUESTS = 8  # in flight
-_TILE_BYTES = 128 * 1024 * 1024  # of samples
+_TILE_BYTES = 96 * 1024 * 1024  # of samples: 1536 of each trace in a column of chunks
+_WIDE_BYTES = 64 * 1024 * 1024  # of a tile of several columns
 _REQUEST_BYTES = 2 * 1024 * 1024
 _GAP = 4  # unwanted traces read along rather than asked around
 
@@ -55,7 +56,7 @@ class Tile:
 def tiles(shape: tuple[int, int, int]) -> Iterator[Tile]:
     """All of a volume in storage order, one chunk high, as many crosslines and samples as fit into memory."""
     samples = min(shape[2], _TILE_BYTES // (CHUNK * CHUNK * 4) // CHUNK * CHUNK)
-    crosslines = max(1, _TILE_BYTES // (CHUNK * samples * 4) // CHUNK) * CHUNK
+    crosslines = max(1, _WIDE_BYTES // (CHUNK * samples * 4) // CHUNK) * CHUNK
     return boxes(shape, (CHUNK, crosslines, samples))
 
 

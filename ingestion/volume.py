@@ -21,7 +21,7 @@ from ingestion.cell_arrays import CellArrays, headers_digest, stored_headers
 from ingestion.inspect import Survey
 from ingestion.lake import Lake, LakeError
 from ingestion.manifest import StoredKey, Volume
-from ingestion.mdio_layout import AMPLITUDE, amplitude_codec, create_store, stored_array
+from ingestion.mdio_layout import AMPLITUDE, COMPRESSION, create_store, stored_array
 from ingestion.samples import trace_checksums
 from ingestion.statistics import AmplitudeStatistics
 from ingestion.tiles import CHUNK, REQUESTS, Gathered, Tile, TraceReader, chunks, tiles
@@ -78,7 +78,6 @@ class _Writer:
     def __init__(self, survey: Survey, lake: Lake, folder: str, cells: CellArrays) -> None:
         self.survey, self.lake, self.folder, self.cells = survey, lake, folder, cells
         self.reader = TraceReader(survey.traces, survey.grid)
-        self.codec = amplitude_codec(lake, folder)
         self.buffers = _Buffers()
         self.written = Written()
 
@@ -97,7 +96,7 @@ class _Writer:
         if part_IXZ.shape != whole.shape:
             whole[...] = np.nan
         whole[tuple(slice(size) for size in part_IXZ.shape)] = part_IXZ
-        self.lake.write(f"{self.folder}/{chunk_key(chunk)}", self.codec.encode(whole))
+        self.lake.write(f"{self.folder}/{chunk_key(chunk)}", COMPRESSION.encode(whole))
 
     def _count(self, tile: Tile, gathered: Gathered) -> None:
         self.written.statistics.add(gathered.samples_CZ, self.survey.grid.live_IX[tile.cells].ravel())
@@ -147,7 +146,6 @@ class _Verifier:
     def __init__(self, survey: Survey, lake: Lake, folder: str, written: Written) -> None:
         self.survey, self.lake, self.folder, self.statistics = survey, lake, folder, written.statistics
         self.reader = TraceReader(survey.traces, survey.grid)
-        self.codec = amplitude_codec(lake, folder)
         self.buffers = _Buffers()
 
     def chunk(self, chunk: Tile) -> tuple[str, StoredKey, npt.NDArray[np.uint64]]:
@@ -158,7 +156,7 @@ class _Verifier:
         except FileNotFoundError as error:
             raise VerificationError(f"{self.folder}: {key} is lost; run the ingest again") from error
         whole = self.buffers.chunk
-        self.codec.decode(data, out=whole)
+        COMPRESSION.decode(data, out=whole)
         inside = tuple(slice(size) for size in chunk.shape)
         samples_CZ = whole[inside].reshape(-1, chunk.shape[2])
         live_C = self.survey.grid.live_IX[chunk.cells].ravel()
