@@ -48,7 +48,7 @@ class Arrangement:
         """Why this one."""
         return (
             f"the file is {self.traces} traces of {self.samples} samples of {self.sample_bytes} bytes each to the "
-            f"last byte, after {self.start} bytes, and the trace headers that lie there count on regularly"
+            f"last byte, after {self.start} bytes, and the trace headers that lie there are regular"
         )
 
 
