@@ -73,21 +73,26 @@ class _File:
     def write(self, target: Path, progress: Progress) -> ExportedFile:
         """Write the file; its digest."""
         unfinished = target.with_name(target.name + ".part")
-        with unfinished.open("w+b") as file:
-            file.truncate(self.source.size)
-            with mmap.mmap(file.fileno(), self.source.size) as mapped:
-                whole = np.frombuffer(mapped, np.uint8)
-                whole[: len(self.before)] = self.before
-                whole[len(whole) - len(self.after) :] = self.after
-                body = whole[len(self.before) :][: self.traces * self.trace_bytes]
-                for _ in self._fill(body.reshape(self.traces, self.trace_bytes), progress):
-                    mapped.madvise(mmap.MADV_DONTNEED)
-                digest = hashlib.sha256(mapped).hexdigest()
-                del whole, body
-        unfinished.rename(target)
+        try:
+            with unfinished.open("w+b") as file:
+                file.truncate(self.source.size)
+                digest = self._write_into(mmap.mmap(file.fileno(), self.source.size), progress)
+            unfinished.rename(target)
+        except BaseException:
+            unfinished.unlink(missing_ok=True)
+            raise
         return ExportedFile(
             path=str(target), size=self.source.size, sha256=digest, same_as_source=digest == self.source.sha256
         )
+
+    def _write_into(self, mapped: mmap.mmap, progress: Progress) -> str:
+        whole = np.frombuffer(mapped, np.uint8)
+        whole[: len(self.before)] = self.before
+        whole[len(whole) - len(self.after) :] = self.after
+        body = whole[len(self.before) :][: self.traces * self.trace_bytes]
+        for _ in self._fill(body.reshape(self.traces, self.trace_bytes), progress):
+            mapped.madvise(mmap.MADV_DONTNEED)
+        return hashlib.sha256(mapped).hexdigest()
 
     def _fill(self, traces_NB: Raw, progress: Progress) -> Iterator[None]:
         """Put every stored trace at its place, tile by tile."""

@@ -71,7 +71,8 @@ def ingest(
 
     Files are read in the order of the spec when it lists them, else as given. The survey is named by its spec,
     else by ``name``, else by the first file. Whatever the files hold, the answer is a result. Raises
-    ``FileNotFoundError`` and ``LakeError`` (which includes a failed verification) otherwise.
+    ``FileNotFoundError``, ``LakeError`` (which includes a failed verification), and obstore's ``BaseError`` when the
+    store does not answer after all retries.
     """
     spec = spec or SurveySpec()
     sources = [open_source(uri) for uri in ([source_uris] if isinstance(source_uris, str) else source_uris)]

@@ -70,9 +70,8 @@ class Inspection:
         """The survey to convert. Raises ``HeldError`` when something holds it back."""
         if self.held or self.traces is None or self.grid is None or self.axis is None or self.geometry is None:
             raise HeldError(*self.findings)
-        return Survey(
-            self.sources, self.spec, self.layouts, self.traces, self.grid, self.axis, self.geometry, self.notes
-        )
+        notes = [*self.notes, *(f"{finding.code}: {finding.found}" for finding in self.findings)]  # only warnings
+        return Survey(self.sources, self.spec, self.layouts, self.traces, self.grid, self.axis, self.geometry, notes)
 
     def source_sha256(self) -> list[str]:
         """Digests of the files, from the pass over them or, when they were held before it, from a pass now."""

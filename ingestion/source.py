@@ -102,6 +102,7 @@ def open_source(uri: str) -> Source:
         path = Path(unquote(uri.removeprefix("file://")) if uri.startswith("file://") else uri)
         if path.is_dir() or not path.parent.is_dir():  # a lake would make the folder
             raise FileNotFoundError(f"{uri} is no file")
+        uri = uri if uri.startswith("file://") else str(path.absolute())  # said again from other folders
     lake, key = split_uri(uri)
     try:
         entry = lake.head(key)
