@@ -43,7 +43,7 @@ def export(lake: Lake, manifest: Manifest, folder: Path, progress: Progress) -> 
     """
     files = [_File(lake, manifest, number) for number in range(len(manifest.sources))]
     folder.mkdir(parents=True, exist_ok=True)
-    targets = [folder / _plain(source.original_name) for source in manifest.sources]
+    targets = [folder / name for name in _names(manifest)]
     for target in targets:
         if target.exists():
             raise FileExistsError(f"{printable(str(target))} exists and is not overwritten; give another folder")
@@ -67,6 +67,10 @@ class _File:
             (source.size - len(before) - len(after)) // self.trace_bytes
             for source, (before, after) in zip(manifest.sources, kept, strict=False)
         ]
+        if not all(len(before) for before, _ in kept):  # then nothing tells where the traces begin
+            raise LakeError(
+                f"{self.store}: the bytes before the traces were too many to keep, so no SEG-Y can be written"
+            )
         self.before, self.after = kept[-1]
         self.first, self.traces = sum(counts[:-1]), counts[-1]
 
@@ -102,6 +106,8 @@ class _File:
             progress("exporting", done, len(parts))
             row_C = np.asarray(number[tile.cells]).ravel() - 1 - self.first
             mine_C = (row_C >= 0) & (row_C < self.traces)
+            if not mine_C.any():
+                continue
             if tile.samples.start == 0:
                 headers_CB = stored_headers(self.lake, self.store, tile, self.order)
                 traces_NB[row_C[mine_C], :TRACE_HEADER_BYTES] = headers_CB[mine_C]
@@ -131,6 +137,12 @@ def _described(source_format: str) -> tuple[Order, SampleFormat]:
     order, _, name = source_format.partition(" ")
     formats = {str(known): known for known in SAMPLE_BYTES}
     return (">" if order == "big" else "<"), formats[name]
+
+
+def _names(manifest: Manifest) -> list[str]:
+    """Of all files, as they were called; with a number before those that were called alike."""
+    plain = [_plain(source.original_name) for source in manifest.sources]
+    return [f"{n}-{name}" if plain.count(name) > 1 else name for n, name in enumerate(plain, 1)]
 
 
 def _plain(name: str) -> str:

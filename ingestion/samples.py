@@ -61,8 +61,11 @@ def encode(samples: npt.NDArray[np.float32], sample_format: SampleFormat, order:
     """(traces, bytes) of (traces, samples): what ``decode`` made them from, where that was a normalised number."""
     kinds = {"ibm": "u4", "ieee": "f4", "int32": "i4", "int16": "i2", "int8": "i1"}
     stored = np.dtype(kinds[sample_format]).newbyteorder(order)
-    values = samples
-    if sample_format == "ibm":
+    values: npt.NDArray[np.generic] = samples
+    if stored.kind == "i":
+        limits = np.iinfo(stored)  # float32 rounds the largest int32 to one more, which would become the smallest
+        values = np.clip(np.rint(samples.astype(np.float64)), limits.min, limits.max)
+    elif sample_format == "ibm":
         from segy.ibm import ieee2ibm  # compiles for a second
 
         bits = samples.view(np.uint32)

@@ -56,7 +56,8 @@ class Tile:
 def tiles(shape: tuple[int, int, int]) -> Iterator[Tile]:
     """All of a volume in storage order, one chunk high, as many crosslines and samples as fit into memory."""
     samples = min(shape[2], _TILE_BYTES // (CHUNK * CHUNK * 4) // CHUNK * CHUNK)
-    crosslines = max(1, _WIDE_BYTES // (CHUNK * samples * 4) // CHUNK) * CHUNK
+    trace_bytes = max(samples * 4, TRACE_HEADER_BYTES)  # of short traces the headers take more
+    crosslines = max(1, _WIDE_BYTES // (CHUNK * trace_bytes) // CHUNK) * CHUNK
     return boxes(shape, (CHUNK, crosslines, samples))
 
 

@@ -64,14 +64,14 @@ class Traces:
 
     def values(self, of: OfRows, where: Mask) -> tuple[npt.NDArray[Any], npt.NDArray[np.int64]]:
         """The different values of ``of``, which is asked for some rows at a time, and how often each occurs."""
-        found: dict[Any, int] = {}
+        found, times = of(slice(0, 0)), np.zeros(0, np.int64)
         for rows in self.blocks():
             values, counts = np.unique(of(rows)[where[rows]], return_counts=True)
-            for value, count in zip(values.tolist(), counts.tolist(), strict=True):
-                found[value] = found.get(value, 0) + count
-        ordered = sorted(found)
-        kind = of(slice(0, 0)).dtype
-        return np.array(ordered, kind), np.array([found[value] for value in ordered], np.int64)
+            found, place = np.unique(np.concatenate([found, values]), return_inverse=True)
+            sums = np.zeros(len(found), np.int64)
+            np.add.at(sums, place, np.concatenate([times, counts]))
+            times = sums
+        return found, times
 
     def label(self, trace: int) -> str:
         """``trace 17 (inline 1005, crossline 960)``; ``trace`` counts from 0."""

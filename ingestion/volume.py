@@ -156,7 +156,10 @@ class _Verifier:
         except FileNotFoundError as error:
             raise VerificationError(f"{self.folder}: {key} is lost; run the ingest again") from error
         whole = self.buffers.chunk
-        COMPRESSION.decode(data, out=whole)
+        try:
+            COMPRESSION.decode(data, out=whole)
+        except RuntimeError as error:
+            raise VerificationError(f"{self.folder}: {key} cannot be decoded; run the ingest again") from error
         inside = tuple(slice(size) for size in chunk.shape)
         samples_CZ = whole[inside].reshape(-1, chunk.shape[2])
         live_C = self.survey.grid.live_IX[chunk.cells].ravel()

@@ -112,6 +112,28 @@ def test_several_files_come_back_each(tmp_path: Path) -> None:
     assert all((tmp_path / "out" / name).read_bytes() == part.to_bytes() for name, part in parts.items())
 
 
+def test_files_called_alike_do_not_overwrite_each_other(tmp_path: Path) -> None:
+    parts = [draft((6, 5, 12)).take(slice(0, 12)), draft((6, 5, 12)).take(slice(12, 30))]
+    for name, part in zip("ab", parts, strict=True):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "line.sgy").write_bytes(part.to_bytes())
+    lake = Lake(str(tmp_path / "lake"))
+    result = ingest([str(tmp_path / name / "line.sgy") for name in "ab"], lake)
+    assert result.manifest is not None
+    files = export(lake, result.manifest, tmp_path / "out", quiet)
+    assert [Path(file.path).name for file in files] == ["1-line.sgy", "2-line.sgy"]
+    assert [Path(file.path).read_bytes() for file in files] == [part.to_bytes() for part in parts]
+
+
+def test_an_integer_that_was_rounded_up_does_not_change_its_sign(tmp_path: Path) -> None:
+    made = whole_numbers(draft(), 3)
+    made.code = 2
+    source = bytearray(made.to_bytes())
+    source[3840:3844] = (2**31 - 1).to_bytes(4, "big")  # float32 holds 2**31 in its place
+    got, _ = exported(tmp_path, bytes(source))
+    assert got == source
+
+
 def survey(folder: Path, *arguments: str) -> Result:
     return CliRunner().invoke(main, [argument.replace("@", str(folder)) for argument in arguments])
 

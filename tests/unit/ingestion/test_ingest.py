@@ -164,7 +164,7 @@ def test_a_listed_file_that_is_missing_is_waited_for(folder: Path) -> None:
     assert "rest.sgy" in result.findings[0].found
 
 
-@pytest.mark.parametrize("damage", ["sample", "lost chunk", "mask"])
+@pytest.mark.parametrize("damage", ["sample", "lost chunk", "cut chunk", "mask"])
 def test_what_is_not_as_in_the_segy_is_never_published(
     damage: str, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -177,6 +177,8 @@ def test_what_is_not_as_in_the_segy_is_never_published(
         statistics = write(survey, lake, prefix, *rest)
         if damage == "lost chunk":
             lake.delete([f"{prefix}/amplitude/c/0/0/0"])
+        elif damage == "cut chunk":
+            lake.write(f"{prefix}/amplitude/c/0/0/0", lake.read(f"{prefix}/amplitude/c/0/0/0")[:-9])
         else:
             name, place = ("amplitude", (2, 3, 4)) if damage == "sample" else ("trace_mask", (2, 3))
             array = zarr.open_array(StorePath(lake.zarr_store(prefix), name), mode="r+")
