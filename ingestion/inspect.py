@@ -121,6 +121,7 @@ def inspect(
     try:
         found.layouts = [read_layout(source, spec) for source in sources]
         _check_files_agree(found)
+        _check_units_agree(found)
     except HeldError as held:
         found.findings += held.findings
         return found
@@ -167,6 +168,21 @@ def _check_files_agree(found: Inspection) -> None:
                     "list only files that belong together under `files` in the survey spec",
                 )
             )
+
+
+def _check_units_agree(found: Inspection) -> None:
+    """Metres in one file and feet in another would make one survey of both."""
+    spec, names = found.spec, {1: "metres", 2: "feet"}
+    systems = [names[layout.measurement_system] for layout in found.layouts if layout.measurement_system in names]
+    if len(set(systems)) > 1 and (not spec.coordinate_unit or (spec.domain == "depth" and not spec.depth_unit)):
+        raise HeldError(
+            hold(
+                "files-differ",
+                f"{systems.count('metres')} files in metres, {systems.count('feet')} in feet (bytes 3255-3256)",
+                "files of one survey in one unit",
+                "write the true `coordinate_unit`, of depth also `depth_unit`, into the survey spec, or convert a file",
+            )
+        )
 
 
 def _with_evidence(finding: Finding, found: Inspection) -> Finding:

@@ -162,7 +162,7 @@ def _fits(layout: Layout, size: int, samples: int) -> bool:
 
 
 def _domain(traces: Traces, spec: SurveySpec) -> list[Finding]:
-    match = _DEPTH_WORDS.search(traces.scans[0].layout.text)
+    match = next((said for s in traces.scans if (said := _DEPTH_WORDS.search(s.layout.text))), None)
     if spec.domain is not None or match is None:
         return []
     return [

@@ -158,6 +158,26 @@ def test_a_file_that_still_grows_is_not_called_truncated(folder: Path, monkeypat
     assert not list((folder / "lake").rglob("report.json"))
 
 
+def two_files(folder: Path, first: dict[str, Any], second: dict[str, Any], **spec: Any) -> IngestResult:
+    parts = {"a.sgy": draft(**first).take(slice(0, 14)), "b.sgy": draft(**second).take(slice(14, 42))}
+    for name, part in parts.items():
+        (folder / name).write_bytes(part.to_bytes())
+    return ingest([str(folder / name) for name in parts], Lake(str(folder / "lake")), SurveySpec(**spec))
+
+
+def test_a_file_in_metres_and_one_in_feet_are_not_one_survey(tmp_path: Path) -> None:
+    metres, feet = ({"binary": {55: ("H", code)}} for code in (1, 2))
+    result = two_files(tmp_path, metres, feet)
+    assert codes(result) == ["files-differ"]
+    assert "1 files in metres, 1 in feet" in result.findings[0].found
+    assert two_files(tmp_path, metres, feet, coordinate_unit="ft").status == "published"
+    assert two_files(tmp_path, metres, metres).status == "published"
+
+
+def test_the_text_of_every_file_is_searched_for_depth(tmp_path: Path) -> None:
+    assert codes(two_files(tmp_path, {}, {"text": "C 1 PSDM stack"})) == ["domain-unclear"]
+
+
 def test_a_listed_file_that_is_missing_is_waited_for(folder: Path) -> None:
     result = run(folder, files=["line.sgy", "rest.sgy"])
     assert result.status == "uploading"
