@@ -33,9 +33,9 @@ def validate(lake: Lake, survey: str, digest: str) -> Verdict:
     earlier verdict stays as it is. Raises ``FileNotFoundError`` when the digest is not published.
     """
     manifest = load_manifest(lake, survey, digest)
-    request = load_request(lake, survey, digest)
     session = Session(load(), manifest)
     findings, facts = examine(lake, manifest, session)
+    request = load_request(lake, survey, digest)  # after what takes minutes, so that none given meanwhile is missed
     findings = after_acceptance(findings, request, session.suites)
     publish_pages(lake, session)
     if facts is not None:

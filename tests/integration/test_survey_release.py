@@ -24,7 +24,7 @@ from ingestion.lake import Lake
 from ingestion.manifest import quarantine_folder, verdict_key
 from ingestion.quarantine import load_report, reports
 from ingestion.synthetic import BASINS, SyntheticSurvey, make_survey, write_segy
-from validation.checks import validate
+from validation.checks import examine, validate
 from validation.releases import load_request, record_request
 from validation.verdict import load_verdict
 
@@ -81,6 +81,20 @@ def test_what_a_person_accepts_passes_and_names_who_and_why(lake: Lake, tmp_path
     again = _release(lake, survey, *BY)
     assert again.exit_code == 1
     assert f"nothing of survey {survey} is held back: {digest[:12]} has passed" in again.output
+
+
+def test_a_release_given_while_validation_reads_is_not_missed(
+    lake: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    survey, digest = _held(lake, tmp_path, shuffled=True)
+
+    def slowly(*arguments: Any) -> Any:
+        found = examine(*arguments)
+        record_request(lake, survey, digest, ["no-lateral-continuity"], "Ana Ruiz", "meanwhile")
+        return found
+
+    monkeypatch.setattr("validation.checks.examine", slowly)
+    assert validate(lake, survey, digest).status == "passed"
 
 
 def test_what_was_not_accepted_still_holds(lake: Lake, tmp_path: Path) -> None:
