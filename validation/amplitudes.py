@@ -18,7 +18,8 @@ Float64 = npt.NDArray[np.float64]
 Bool = npt.NDArray[np.bool_]
 
 _SPECTRA_PER_BLOCK = 128  # traces
-_KEPT_TRACES = 2048  # for what needs whole traces: windows, first events
+_KEPT_TRACES = 2048  # for what needs whole traces: windows, first events; of long ones fewer, together at most
+_KEPT_SAMPLES = 1 << 21
 _SHORTEST_FOR_SPECTRUM = 32  # samples
 _SHORTEST_FOR_CORRELATION = 8
 _CORRELATION_BINS = 2000  # from -1 to 1
@@ -169,7 +170,8 @@ def _add(found: Amplitudes, manifest: Manifest, block: Block, live_IX: Bool) -> 
     scaling = manifest.normalisation
     found.shape.add(np.clip((values - scaling.centre) / scaling.scale, -scaling.clip, scaling.clip))
     found.fingerprints[found.traces : found.traces + len(traces_NZ)] = _fingerprints(traces_NZ)
-    every = max(1, -(-len(found.fingerprints) // _KEPT_TRACES))
+    most = max(1, min(_KEPT_TRACES, _KEPT_SAMPLES // traces_NZ.shape[1]))
+    every = max(1, -(-len(found.fingerprints) // most))
     if len(kept := traces_NZ[-found.traces % every :: every]):
         found.kept.append(np.nan_to_num(kept, nan=0.0, posinf=0.0, neginf=0.0))
     found.traces += len(traces_NZ)

@@ -60,6 +60,12 @@ def test_small_blocks_give_the_same_facts(published: tuple[Lake, Manifest], monk
     assert _rounded(piecewise) == _rounded(at_once)
 
 
+def test_of_long_traces_fewer_are_kept(published: tuple[Lake, Manifest], monkeypatch: pytest.MonkeyPatch) -> None:
+    lake, manifest = published
+    monkeypatch.setattr("validation.amplitudes._KEPT_SAMPLES", 10 * manifest.sample.count + 1)
+    assert 5 <= len(measure(PublishedVolume(lake, manifest)).kept_NZ) <= 10
+
+
 def _rounded(facts: Facts) -> object:
     return json.loads(facts.model_dump_json(), parse_float=lambda text: f"{float(text):.9g}")
 
