@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import mmap
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -23,6 +24,7 @@ from ingestion.names import printable
 from ingestion.samples import SAMPLE_BYTES, TRACE_HEADER_BYTES, Order, encode
 from ingestion.spec import SampleFormat
 from ingestion.tiles import Raw, Tile, tiles
+from ingestion.verification import verify
 from ingestion.volume import Progress
 
 
@@ -38,16 +40,39 @@ class ExportedFile(Contract):
 def export(lake: Lake, manifest: Manifest, folder: Path, progress: Progress) -> list[ExportedFile]:
     """Write the SEG-Y files of a published survey into ``folder``, under the names that they had.
 
-    Raises ``FileExistsError`` before anything is written when a file of that name is there. Memory is bounded by
-    two tiles; a file appears under its name when it is whole.
+    Raises ``FileExistsError`` before anything is written when a file of that name is there, ``LakeError`` when objects
+    of the volume are damaged or lost. Memory is bounded by two tiles; a file appears under its name when it is whole.
     """
-    files = [_File(lake, manifest, number) for number in range(len(manifest.sources))]
     folder.mkdir(parents=True, exist_ok=True)
     targets = [folder / name for name in _names(manifest)]
     for target in targets:
         if target.exists():
             raise FileExistsError(f"{printable(str(target))} exists and is not overwritten; give another folder")
-    return [file.write(target, progress) for file, target in zip(files, targets, strict=True)]
+    written: list[ExportedFile] = []
+    try:
+        for number, target in enumerate(targets):
+            written.append(_File(lake, manifest, number).write(target, progress))
+    except (RuntimeError, ValueError):  # what is stored there no codec reads
+        _refuse_damaged(lake, manifest, written, progress)
+        raise
+    if not all(file.same_as_source for file in written):
+        _refuse_damaged(lake, manifest, written, progress)
+    return written
+
+
+def _refuse_damaged(lake: Lake, manifest: Manifest, written: list[ExportedFile], progress: Progress) -> None:
+    """Take away what was written of a volume that is not what was published: lost chunks were read as zeros."""
+    condition = verify(lake, manifest, progress)
+    if condition.whole:
+        return
+    for file in written:
+        if not file.same_as_source:
+            Path(file.path).unlink(missing_ok=True)
+    count = len(condition.lost) + len(condition.changed) + len(condition.unlisted)
+    raise LakeError(
+        f"{manifest.folder} is damaged in {count} object(s), and no file is written from it; "
+        f"`survey verify {manifest.survey}` names them"
+    )
 
 
 class _File:
@@ -79,8 +104,9 @@ class _File:
         unfinished = target.with_name(target.name + ".part")
         try:
             with unfinished.open("w+b") as file:
-                file.truncate(self.source.size)
-                digest = self._write_into(mmap.mmap(file.fileno(), self.source.size), progress)
+                os.posix_fallocate(file.fileno(), 0, self.source.size)  # a full disk says so here, else by SIGBUS
+                self._write_mapped(file.fileno(), progress)
+                digest = hashlib.file_digest(file, "sha256").hexdigest()
             unfinished.rename(target)
         except BaseException:
             unfinished.unlink(missing_ok=True)
@@ -97,6 +123,15 @@ class _File:
         for _ in self._fill(body.reshape(self.traces, self.trace_bytes), progress):
             mapped.madvise(mmap.MADV_DONTNEED)
         return hashlib.sha256(mapped).hexdigest()
+
+    def _write_mapped(self, descriptor: int, progress: Progress) -> None:
+        mapped = mmap.mmap(descriptor, self.source.size)  # closed with its last view: no error hides another
+        whole = np.frombuffer(mapped, np.uint8)
+        whole[: len(self.before)] = self.before
+        whole[len(whole) - len(self.after) :] = self.after
+        body = whole[len(self.before) :][: self.traces * self.trace_bytes]
+        for _ in self._fill(body.reshape(self.traces, self.trace_bytes), progress):
+            mapped.madvise(mmap.MADV_DONTNEED)
 
     def _fill(self, traces_NB: Raw, progress: Progress) -> Iterator[None]:
         """Put every stored trace at its place, tile by tile."""

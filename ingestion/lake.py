@@ -49,6 +49,8 @@ class Lake:
 
     def __init__(self, uri: str) -> None:
         scheme, _, rest = uri.rpartition("://")
+        if not rest.strip():  # such as a variable that is not set; never the folder one happens to be in
+            raise LakeError(f"lake URI {uri!r} names nothing; expected a folder, file:///… or s3://BUCKET/PREFIX")
         if scheme == "s3":
             bucket, _, prefix = rest.partition("/")
             prefix = prefix.strip("/")
@@ -249,7 +251,9 @@ def split_uri(uri: str) -> tuple[Lake, str]:
         key = unquote(key)
     if not key or folder.endswith(":/"):
         raise LakeError(f"{uri!r} names no object; expected a path, file:// or s3:// URI of one file")
-    return Lake(folder or ("/" if uri.startswith("/") else ".")), key
+    if folder in ("", "file://"):
+        folder += "/" if uri.startswith(("/", "file:")) else "."
+    return Lake(folder), key
 
 
 def _s3_store(uri: str, timeout: str = "120s", retries: int = 100) -> S3Store:

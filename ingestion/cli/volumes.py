@@ -29,21 +29,23 @@ def verify(names: tuple[str, ...], lake_uri: str, as_json: bool) -> None:
     """Read every object of surveys again and compare it with the digest that it was published with.
 
     Without a NAME all surveys are read, each in the version in use. Finds bit rot, lost objects and objects that
-    nobody published. Exit status 1 when there are any.
+    nobody published. Exit status 1 when there are any, or when a manifest cannot be read.
     """
-    from ingestion.catalog import surveys
     from ingestion.verification import verify as verify_volume
 
     with messages(), progress_bar() as progress:
         lake = existing_lake(lake_uri)
-        chosen = [_manifest(lake, lake_uri, name) for name in names] or surveys(lake)
+        named = [_manifest(lake, lake_uri, name) for name in names]
+        chosen, faults = (named, []) if names else _in_use(lake)
         found = [verify_volume(lake, manifest, progress) for manifest in chosen]
     if as_json:
         click.echo(json.dumps([condition.model_dump() for condition in found], indent=2))
     else:
         for condition in found:
             _echo(condition)
-    sys.exit(0 if all(condition.whole for condition in found) else 1)
+    for fault in faults:
+        click.echo(f"not verified: {printable(fault)}", err=True)
+    sys.exit(0 if not faults and all(condition.whole for condition in found) else 1)
 
 
 @click.command()
@@ -89,6 +91,14 @@ def _version(lake: Lake, lake_uri: str, name: str, digits: str | None) -> Versio
         f"no survey {printable(name)!r}{f' with digest {printable(digits)}' if digits else ''} on "
         f"{printable(lake.uri)}; `survey list --lake {printable(lake_uri)}` names them"
     )
+
+
+def _in_use(lake: Lake) -> tuple[list[Manifest], list[str]]:
+    """The manifest of every survey that is not withdrawn, and why others cannot be read."""
+    from ingestion.catalog import each_survey, newest_readable
+
+    found = each_survey(lake, lambda _, known: newest_readable(lake, [v for v in known if v.withdrawal is None]))
+    return [manifest for manifest, _ in found if manifest], [fault for _, each in found for fault in each.values()]
 
 
 def _manifest(lake: Lake, lake_uri: str, name: str) -> Manifest:

@@ -168,3 +168,39 @@ def test_bit_rot_is_found(tmp_path: Path, spoiled: str) -> None:
     assert found.exit_code == 1
     assert json.loads(found.stdout)[0][spoiled] == [key]
     assert f"{spoiled}: {key}" in survey(tmp_path, "verify", "--lake", "@/lake").stdout
+
+
+def test_an_unreadable_manifest_is_no_whole_lake(tmp_path: Path) -> None:
+    manifest = published(tmp_path, draft().to_bytes()).manifest
+    assert manifest is not None
+    Lake(str(tmp_path / "lake")).write(f"{manifest.folder}/manifest.json", b"{")
+    found = survey(tmp_path, "verify", "--lake", "@/lake")
+    assert found.exit_code == 1
+    assert "not verified" in found.stderr
+
+
+@pytest.mark.parametrize("spoiled", ["changed", "lost"])
+def test_a_damaged_volume_is_not_written_as_if_it_were_whole(tmp_path: Path, spoiled: str) -> None:
+    manifest = published(tmp_path, draft().to_bytes()).manifest
+    assert manifest is not None
+    chunk = tmp_path / "lake" / manifest.folder / "volume.mdio/amplitude/c/0/0/0"
+    if spoiled == "lost":
+        chunk.unlink()
+    else:
+        chunk.write_bytes(b"no blosc at all")
+    result = survey(tmp_path, "export", "line", "--lake", "@/lake", "--output", "@/out")
+    assert result.exit_code == 1
+    assert "damaged in 1 object" in result.stderr
+    assert not any((tmp_path / "out").iterdir())
+
+
+def test_a_full_disk_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(_descriptor: int, _offset: int, _length: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    published(tmp_path, draft().to_bytes())
+    monkeypatch.setattr("os.posix_fallocate", full)
+    result = survey(tmp_path, "export", "line", "--lake", "@/lake", "--output", "@/out")
+    assert result.exit_code == 1
+    assert "No space left" in result.stderr
+    assert not any((tmp_path / "out").iterdir())
