@@ -284,14 +284,16 @@ def _fill(
     number_C, live_C = table["trace"], table["live"]
     number_C[:] = -1
     live_C[:] = times > 0
-    blocks = list(traces.blocks())
+    blocks = list(traces.blocks())  # which forgets nothing by itself
     for rows in blocks:
         dead = np.flatnonzero(placed[rows] & ~live[rows])
         number_C[cells.of(rows)[dead]] = rows.start + dead
+        traces.table.forget()
     last = spec.duplicates == "last"
     for rows in blocks if last else blocks[::-1]:  # of repeated indices numpy keeps the last assignment
         used = np.flatnonzero(live[rows])[:: 1 if last else -1]
         number_C[cells.of(rows)[used]] = rows.start + used
+        traces.table.forget()
     averaged: dict[tuple[int, int], list[int]] = {}
     if spec.duplicates == "mean":
         for trace in np.flatnonzero(cells.shared(live, times)).tolist():
