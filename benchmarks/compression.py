@@ -22,8 +22,8 @@ from rich.table import Table
 
 from benchmarks.common import Goal, Measured, run, say
 from benchmarks.ingest import enlarged
-from ingestion.mdio_layout import COMPRESSION
 from ingestion.synthetic import BASINS, make_survey
+from ingestion.volume.mdio_layout import COMPRESSION
 
 Row = dict[str, Any]
 Chunk = npt.NDArray[np.float32]

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from ingestion.manifest import Verdict
     from ingestion.quarantine import QuarantineReport
     from ingestion.spec import SurveySpec
-    from ingestion.volume import Progress
+    from ingestion.volume.conversion import Progress
 
 
 class ReleaseError(Exception):

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import click
 
-from ingestion.geometry import handedness
 from ingestion.ingest import IngestResult
-from ingestion.inspect import Inspection
 from ingestion.lake import Lake
 from ingestion.manifest import Axis, Finding, Manifest
 from ingestion.names import printable
+from ingestion.preflight.geometry import handedness
+from ingestion.preflight.inspection import Inspection
 
 
 def echo_inspection(found: Inspection) -> None:

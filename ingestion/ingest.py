@@ -19,7 +19,6 @@ import numpy as np
 
 from ingestion.catalog import load_manifest, next_moment, older_version
 from ingestion.discover import Arrival, remember, spec_text
-from ingestion.inspect import Survey, inspect
 from ingestion.lake import Lake
 from ingestion.manifest import (
     Contract,
@@ -33,12 +32,13 @@ from ingestion.manifest import (
     survey_folder,
 )
 from ingestion.names import printable, safe_identifier
+from ingestion.preflight.inspection import Survey, inspect
 from ingestion.quarantine import quarantine
 from ingestion.source import Source, SourceChangedError, hold, open_source
 from ingestion.spec import SurveySpec, survey_digest
 from ingestion.spec_yaml import SpecError, parse_spec
-from ingestion.statistics import AmplitudeStatistics
-from ingestion.volume import Progress, verify_volume, write_volume
+from ingestion.volume.conversion import Progress, verify_volume, write_volume
+from ingestion.volume.statistics import AmplitudeStatistics
 from ingestion.withdrawal import withdrawn_finding
 
 CLIPPED_SHARE = 0.001  # of the samples at the extreme values: said as a warning

@@ -18,12 +18,12 @@ from dirty_kinds import HELD, Kind
 from segy_bytes import FIELDS, Draft, draft
 
 from ingestion.catalog import surveys
-from ingestion.export import export
 from ingestion.ingest import IngestResult, ingest
-from ingestion.inspect import inspect
 from ingestion.lake import Lake
+from ingestion.preflight.inspection import inspect
 from ingestion.source import open_source
 from ingestion.spec import SurveySpec
+from ingestion.volume.export import export
 
 SHAPE = (6, 7, 50)
 FORMATS = {1: "ibm", 2: "int32", 3: "int16", 5: "ieee", 8: "int8"}

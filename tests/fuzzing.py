@@ -21,8 +21,8 @@ from segy_bytes import draft
 
 from ingestion.console import echo_inspection
 from ingestion.ingest import ingest
-from ingestion.inspect import inspect
 from ingestion.lake import Lake
+from ingestion.preflight.inspection import inspect
 from ingestion.source import open_source
 from ingestion.spec import SurveySpec
 

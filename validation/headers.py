@@ -9,8 +9,8 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from ingestion.mdio_layout import header_fields
 from ingestion.spec import LineType, SurveySpec
+from ingestion.volume.mdio_layout import header_fields
 from validation.volume import Patch, PublishedVolume
 
 Float64 = npt.NDArray[np.float64]

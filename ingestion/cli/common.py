@@ -15,7 +15,7 @@ from ingestion.names import printable
 if TYPE_CHECKING:
     from ingestion.lake import Lake
     from ingestion.spec import SurveySpec
-    from ingestion.volume import Progress
+    from ingestion.volume.conversion import Progress
 
 LAKE_HELP = "Where surveys are published: a folder, file:///… or s3://bucket/prefix."
 SPEC_HELP = "Survey spec (YAML). Default: NAME.yaml or NAME.yml beside NAME.sgy, when it is there."

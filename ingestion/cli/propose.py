@@ -34,8 +34,8 @@ def propose(
     when the survey would be held back even with the proposed spec.
     """
     from ingestion.catalog import surveys
-    from ingestion.propose import as_yaml
-    from ingestion.propose import propose as propose_spec
+    from ingestion.proposal.propose import as_yaml
+    from ingestion.proposal.propose import propose as propose_spec
     from ingestion.source import SourceChangedError, open_source
 
     target = _target(output, overwrite)

@@ -20,7 +20,7 @@ def inspect(file: str, spec_uri: str | None, as_json: bool) -> None:
     Exit status 1 when it would be held back.
     """
     from ingestion.console import echo_inspection
-    from ingestion.inspect import inspect as inspect_sources
+    from ingestion.preflight.inspection import inspect as inspect_sources
     from ingestion.source import SourceChangedError, open_source
 
     with messages(), progress_bar() as progress:

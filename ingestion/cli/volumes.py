@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from ingestion.catalog import Version
     from ingestion.lake import Lake
     from ingestion.manifest import Manifest
-    from ingestion.verification import Condition
+    from ingestion.volume.verification import Condition
 
 DIGEST_HELP = "Version of the survey, or the first digits of it. Default: the one in use."
 
@@ -31,7 +31,7 @@ def verify(names: tuple[str, ...], lake_uri: str, as_json: bool) -> None:
     Without a NAME all surveys are read, each in the version in use. Finds bit rot, lost objects and objects that
     nobody published. Exit status 1 when there are any, or when a manifest cannot be read.
     """
-    from ingestion.verification import verify as verify_volume
+    from ingestion.volume.verification import verify as verify_volume
 
     with messages(), progress_bar() as progress:
         lake = existing_lake(lake_uri)
@@ -61,7 +61,7 @@ def export(name: str, lake_uri: str, output: Path, digest: str | None, as_json: 
     the spec dropped or averaged, and numbers that are not normalised are written otherwise.
     """
     from ingestion.catalog import load_manifest
-    from ingestion.export import export as export_files
+    from ingestion.volume.export import export as export_files
 
     with messages(), progress_bar() as progress:
         lake = existing_lake(lake_uri)

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ingestion.statistics import PERCENTILES, AmplitudeStatistics
+from ingestion.volume.statistics import PERCENTILES, AmplitudeStatistics
 
 
 def streamed(samples: np.ndarray, parts: int) -> AmplitudeStatistics:

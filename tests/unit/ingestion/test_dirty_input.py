@@ -10,7 +10,7 @@ import pytest
 from segy_bytes import draft
 from spoils import numbers_at
 
-from ingestion.inspect import Inspection, inspect
+from ingestion.preflight.inspection import Inspection, inspect
 from ingestion.source import open_source
 from ingestion.spec import SurveySpec
 

@@ -14,10 +14,10 @@ from segy_bytes import Draft, draft
 
 from ingestion.catalog import surveys
 from ingestion.cli import main
-from ingestion.export import export
 from ingestion.ingest import IngestResult, ingest
 from ingestion.lake import Lake
 from ingestion.spec import SurveySpec
+from ingestion.volume.export import export
 
 
 def quiet(_what: str, _done: int, _total: int) -> None:

@@ -17,7 +17,7 @@ from ingestion.ingest import IngestResult, ingest
 from ingestion.lake import Lake
 from ingestion.quarantine import load_report
 from ingestion.spec import SurveySpec
-from ingestion.volume import VerificationError
+from ingestion.volume.conversion import VerificationError
 
 
 @pytest.fixture

@@ -13,8 +13,8 @@ from spoils import Spoil, binary, fields, nothing, patched, put, samples, severa
 
 from ingestion.cli import main
 from ingestion.ingest import ingest
-from ingestion.inspect import inspect
 from ingestion.lake import Lake
+from ingestion.preflight.inspection import inspect
 from ingestion.quarantine import load_report
 from ingestion.source import open_source
 from ingestion.spec import SurveySpec

@@ -17,8 +17,8 @@ from dirty_matrix import write as write_case
 from segy_bytes import Draft, draft
 
 from ingestion.cli import main
-from ingestion.inspect import inspect
-from ingestion.propose import Proposal, as_yaml, propose
+from ingestion.preflight.inspection import inspect
+from ingestion.proposal.propose import Proposal, as_yaml, propose
 from ingestion.source import open_source
 from ingestion.spec import SurveySpec
 from ingestion.spec_yaml import parse_spec

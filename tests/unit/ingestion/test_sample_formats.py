@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from segy_bytes import encode_ibm
 
-from ingestion.samples import FormatEvidence, decode, trace_checksums
+from ingestion.segy.samples import FormatEvidence, decode, trace_checksums
 
 
 def exact_ibm(word: int) -> Fraction:

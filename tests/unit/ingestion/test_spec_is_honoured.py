@@ -11,9 +11,9 @@ import pytest
 from segy_bytes import FIELDS, draft
 
 from ingestion.ingest import ingest
-from ingestion.inspect import inspect
 from ingestion.lake import Lake
 from ingestion.manifest import Manifest
+from ingestion.preflight.inspection import inspect
 from ingestion.source import open_source
 from ingestion.spec import SurveySpec
 from validation.headers import headers

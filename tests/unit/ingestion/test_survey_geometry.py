@@ -12,9 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from segy_bytes import draft
 
-from ingestion.geometry import fit_affine, handedness, outline
-from ingestion.grid import line_axis
-from ingestion.inspect import inspect
+from ingestion.preflight.geometry import fit_affine, handedness, outline
+from ingestion.preflight.grid import line_axis
+from ingestion.preflight.inspection import inspect
 from ingestion.source import open_source
 from ingestion.spec import SurveySpec
 

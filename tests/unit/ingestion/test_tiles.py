@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from ingestion.scan import Scan
-from ingestion.table import Table
-from ingestion.tiles import tiles
-from ingestion.traces import Traces
+from ingestion.preflight.scan import Scan
+from ingestion.preflight.table import Table
+from ingestion.preflight.traces import Traces
+from ingestion.volume.tiles import tiles
 
 
 @pytest.mark.parametrize("samples", [1, 10, 60, 1000, 100_000])
@@ -19,7 +19,7 @@ def test_headers_of_short_traces_are_bounded_as_samples_are(samples: int) -> Non
 
 
 def test_values_are_counted_over_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ingestion.traces._BLOCK", 3)
+    monkeypatch.setattr("ingestion.preflight.traces._BLOCK", 3)
     table = Table(8, {"inline": "i4"})
     table["inline"][:] = [7, -2, 7, 7, 5, -2, 9, 9]
     no_files: list[Scan] = []

@@ -14,12 +14,12 @@ from itertools import combinations
 import numpy as np
 import numpy.typing as npt
 
-from ingestion.header_fields import Headers, Numbers, Place, read_columns, sampled
-from ingestion.samples import Order
-from ingestion.segy import Layout
+from ingestion.preflight.vertical import scaled
+from ingestion.proposal.header_fields import Headers, Numbers, Place, read_columns, sampled
+from ingestion.segy.layout import Layout
+from ingestion.segy.samples import Order
 from ingestion.source import Source
 from ingestion.spec import SurveySpec
-from ingestion.vertical import scaled
 
 USUAL = ((189, 193), (9, 21), (17, 13), (221, 225))  # (inline, crossline) bytes that files in use have
 COORDINATES = ((181, 185), (73, 77), (81, 85))  # of the CDP, the source and the receiver group
@@ -227,7 +227,7 @@ def _residual(inline: Numbers, crossline: Numbers, points: list[npt.NDArray[np.f
 
     Of several kinds of coordinates the best one speaks. Infinite where the grid would have no area.
     """
-    from ingestion.geometry import fit_affine
+    from ingestion.preflight.geometry import fit_affine
 
     if not points:
         return None

@@ -10,10 +10,10 @@ import numpy as np
 import numpy.typing as npt
 
 from ingestion.manifest import Finding
-from ingestion.scan import Scan
+from ingestion.preflight.scan import Scan
+from ingestion.preflight.table import Table
 from ingestion.source import hold
 from ingestion.spec import SurveySpec
-from ingestion.table import Table
 
 _AUXILIARY = range(3, 9)  # dummy, time break, uphole, sweep, timing, water break (trace id, bytes 29-30)
 _NAMED = 5  # examples in a finding

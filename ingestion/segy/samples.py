@@ -13,7 +13,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from ingestion.kernels import KINDS, checksum_rows, decode_rows
+from ingestion.segy.kernels import KINDS, checksum_rows, decode_rows
 from ingestion.spec import SampleFormat
 
 Order = Literal[">", "<"]  # numpy byte order: big, little
@@ -25,7 +25,7 @@ _MIN_WORDS = 256  # too few samples say nothing about their format
 
 
 class Words(NamedTuple):
-    """Traces as the kernels of ``ingestion.kernels`` take them; these four are their first arguments."""
+    """Traces as the kernels of ``ingestion.segy.kernels`` take them; these four are their first arguments."""
 
     words_NW: npt.NDArray[np.unsignedinteger]
     first_word: int  # of the samples

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from ingestion.inspect import Inspection
 from ingestion.manifest import Finding
-from ingestion.proposed import Proposed, Repair
-from ingestion.rescue import Arrangement, arrangement, plausible_formats, some_words
-from ingestion.samples import SAMPLE_BYTES
-from ingestion.segy import read_layout
+from ingestion.preflight.inspection import Inspection
+from ingestion.proposal.proposed import Proposed, Repair
+from ingestion.proposal.rescue import Arrangement, arrangement, plausible_formats, some_words
+from ingestion.segy.layout import read_layout
+from ingestion.segy.samples import SAMPLE_BYTES
 from ingestion.source import HeldError
 
 

@@ -6,12 +6,12 @@ leave anything in the fields of revision 2. What comes of it is held against the
 
 from __future__ import annotations
 
-from ingestion.byte_order import header_number
 from ingestion.manifest import Finding
-from ingestion.samples import Order
+from ingestion.segy.byte_order import header_number
+from ingestion.segy.samples import Order
+from ingestion.segy.text import TEXT_BYTES, decode_text, looks_like_text
 from ingestion.source import HeldError, Source, hold
 from ingestion.spec import SurveySpec
-from ingestion.text import TEXT_BYTES, decode_text, looks_like_text
 
 FILE_HEADER_BYTES = 3600
 _TRACE_HEADER_BYTES = 240

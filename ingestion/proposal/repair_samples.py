@@ -6,12 +6,12 @@ import re
 
 import numpy as np
 
-from ingestion.inspect import Inspection
 from ingestion.manifest import Finding
-from ingestion.plausibility import sample_words
-from ingestion.proposed import Confidence, Proposed, Repair, few, table_of
-from ingestion.rescue import plausible_formats
-from ingestion.vertical import delays
+from ingestion.preflight.inspection import Inspection
+from ingestion.preflight.plausibility import sample_words
+from ingestion.preflight.vertical import delays
+from ingestion.proposal.proposed import Confidence, Proposed, Repair, few, table_of
+from ingestion.proposal.rescue import plausible_formats
 
 _INTERVALS = (0.25, 20.0)  # usual sample intervals, ms or m
 _INTERVAL = re.compile(

@@ -15,12 +15,12 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from ingestion.kernels import scan_rows
-from ingestion.samples import TRACE_HEADER_BYTES, Order, checksum_factors, words_of
-from ingestion.segy import Layout
+from ingestion.preflight.table import Table
+from ingestion.segy.kernels import scan_rows
+from ingestion.segy.layout import Layout
+from ingestion.segy.samples import TRACE_HEADER_BYTES, Order, checksum_factors, words_of
 from ingestion.source import BLOCK_BYTES, Source
 from ingestion.spec import SurveySpec
-from ingestion.table import Table
 
 Progress = Callable[[int], None]  # told the number of bytes just handled
 Raw = npt.NDArray[np.uint8]  # (traces, bytes)

@@ -14,12 +14,12 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from ingestion.bounds import FILE_HEADER_BYTES
-from ingestion.plausibility import is_swapped, is_unsigned, likely_format
-from ingestion.samples import FORMAT_CODES, SAMPLE_BYTES, TRACE_HEADER_BYTES, Order
+from ingestion.preflight.plausibility import is_swapped, is_unsigned, likely_format
+from ingestion.segy.bounds import FILE_HEADER_BYTES
+from ingestion.segy.samples import FORMAT_CODES, SAMPLE_BYTES, TRACE_HEADER_BYTES, Order
+from ingestion.segy.text import TEXT_BYTES
 from ingestion.source import Source
 from ingestion.spec import SampleFormat
-from ingestion.text import TEXT_BYTES
 
 _LOOKED_AT = 32  # traces, of
 _MOST_BYTES = 32 * 1024 * 1024  # together

@@ -19,9 +19,9 @@ import zarr
 from zarr.codecs import BloscCodec, BloscShuffle
 from zarr.storage import MemoryStore, StorePath
 
-from ingestion.inspect import Survey
 from ingestion.lake import Lake
-from ingestion.samples import FORMAT_CODES
+from ingestion.preflight.inspection import Survey
+from ingestion.segy.samples import FORMAT_CODES
 from ingestion.source import Source
 
 if TYPE_CHECKING:

@@ -5,12 +5,12 @@ A repair that the file does not show is a ``guess``: it is said, and never part 
 
 from __future__ import annotations
 
-from ingestion.inspect import Inspection
-from ingestion.proposed import Proposed
-from ingestion.repair_geometry import GEOMETRY, unfound
-from ingestion.repair_layout import LAYOUT, rescued, way_of
-from ingestion.repair_samples import FORMAT, SAMPLES
-from ingestion.rescue import is_regular
+from ingestion.preflight.inspection import Inspection
+from ingestion.proposal.proposed import Proposed
+from ingestion.proposal.repair_geometry import GEOMETRY, unfound
+from ingestion.proposal.repair_layout import LAYOUT, rescued, way_of
+from ingestion.proposal.repair_samples import FORMAT, SAMPLES
+from ingestion.proposal.rescue import is_regular
 
 
 def proposals(found: Inspection) -> list[Proposed]:

@@ -7,12 +7,12 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
-from ingestion.grid import Grid
 from ingestion.manifest import Finding, Geometry
+from ingestion.preflight.grid import Grid
+from ingestion.preflight.traces import Mask, Rows, Traces
+from ingestion.preflight.vertical import scaled
 from ingestion.source import hold
 from ingestion.spec import SurveySpec
-from ingestion.traces import Mask, Rows, Traces
-from ingestion.vertical import scaled
 
 Coordinates = npt.NDArray[np.float64]  # (traces, 2): x, y
 _FITTED = 200_000  # traces at most: of a million, the fit alone takes 200 MB

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import struct
 
-from ingestion.samples import Order
+from ingestion.segy.samples import Order
 from ingestion.source import HeldError, hold
 from ingestion.spec import SurveySpec
 

@@ -17,14 +17,14 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
-from ingestion.cell_arrays import CellArrays, headers_digest, stored_headers
-from ingestion.inspect import Survey
 from ingestion.lake import Lake, LakeError
 from ingestion.manifest import StoredKey, Volume
-from ingestion.mdio_layout import AMPLITUDE, COMPRESSION, create_store, stored_array
-from ingestion.samples import trace_checksums
-from ingestion.statistics import AmplitudeStatistics
-from ingestion.tiles import CHUNK, REQUESTS, Gathered, Tile, TraceReader, chunks, tiles
+from ingestion.preflight.inspection import Survey
+from ingestion.segy.samples import trace_checksums
+from ingestion.volume.cell_arrays import CellArrays, headers_digest, stored_headers
+from ingestion.volume.mdio_layout import AMPLITUDE, COMPRESSION, create_store, stored_array
+from ingestion.volume.statistics import AmplitudeStatistics
+from ingestion.volume.tiles import CHUNK, REQUESTS, Gathered, Tile, TraceReader, chunks, tiles
 
 Progress = Callable[[str, int, int], None]  # what is done, how far, of how much
 

@@ -5,16 +5,16 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from ingestion.candidates import COORDINATES, find_candidates
-from ingestion.geometry import coordinates, fit_affine, line_index
-from ingestion.grid import Grid, off_step, placed_traces, wild_lines
-from ingestion.header_fields import Place, read_columns
-from ingestion.inspect import Inspection
 from ingestion.manifest import Finding
-from ingestion.proposed import Confidence, Proposed, Repair, few, table_of
+from ingestion.preflight.geometry import coordinates, fit_affine, line_index
+from ingestion.preflight.grid import Grid, off_step, placed_traces, wild_lines
+from ingestion.preflight.inspection import Inspection
+from ingestion.preflight.traces import Liveness, Traces
+from ingestion.preflight.vertical import scaled
+from ingestion.proposal.candidates import COORDINATES, find_candidates
+from ingestion.proposal.header_fields import Place, read_columns
+from ingestion.proposal.proposed import Confidence, Proposed, Repair, few, table_of
 from ingestion.spec import SurveySpec
-from ingestion.traces import Liveness, Traces
-from ingestion.vertical import scaled
 
 _MOST_DROPPED = 2000  # a longer list is no repair
 _BINS = (5.0, 60.0)  # usual bin sizes, m

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Literal
 
-from ingestion.inspect import Inspection
 from ingestion.manifest import Contract, Finding
-from ingestion.traces import Liveness, Traces
+from ingestion.preflight.inspection import Inspection
+from ingestion.preflight.traces import Liveness, Traces
 
 Confidence = Literal["certain", "likely", "guess"]
 _FEW = 3  # traces that may be a slip; or one in a hundred

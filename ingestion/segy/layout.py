@@ -11,14 +11,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ingestion.bounds import FILE_HEADER_BYTES, check_trace_count, data_start, trailer_bytes
-from ingestion.byte_order import file_order, header_number, headers_are_swapped, order_name
-from ingestion.foreign import foreign
 from ingestion.manifest import Finding
-from ingestion.samples import FORMAT_CODES, SAMPLE_BYTES, TRACE_HEADER_BYTES, Order
+from ingestion.segy.bounds import FILE_HEADER_BYTES, check_trace_count, data_start, trailer_bytes
+from ingestion.segy.byte_order import file_order, header_number, headers_are_swapped, order_name
+from ingestion.segy.foreign import foreign
+from ingestion.segy.samples import FORMAT_CODES, SAMPLE_BYTES, TRACE_HEADER_BYTES, Order
+from ingestion.segy.text import TEXT_BYTES, decode_text, text_notes
 from ingestion.source import HeldError, Source, hold
 from ingestion.spec import SampleFormat, SurveySpec
-from ingestion.text import TEXT_BYTES, decode_text, text_notes
 
 MAX_TRACE_BYTES = 8 * 1024 * 1024
 _OTHER_FORMATS = {4: "fixed point with gain", 6: "float64", 7: "int24", 9: "int64", 10: "uint32"}

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from ingestion.samples import TRACE_HEADER_BYTES, Order
-from ingestion.segy import Layout
+from ingestion.segy.layout import Layout
+from ingestion.segy.samples import TRACE_HEADER_BYTES, Order
 from ingestion.source import BLOCK_BYTES, Source
 from ingestion.spec import LineType
 

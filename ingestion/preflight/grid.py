@@ -8,10 +8,10 @@ import numpy as np
 import numpy.typing as npt
 
 from ingestion.manifest import Axis, Finding
+from ingestion.preflight.table import Table
+from ingestion.preflight.traces import Liveness, Mask, Traces
 from ingestion.source import hold
 from ingestion.spec import SurveySpec
-from ingestion.table import Table
-from ingestion.traces import Liveness, Mask, Traces
 
 MAX_EMPTY = 20  # grid cells per trace
 _COORDINATE = 100_000  # line numbers mostly lie below, coordinates as they are stored above

@@ -12,12 +12,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ingestion.geometry import coordinates
-from ingestion.inspect import Survey
 from ingestion.lake import Lake
-from ingestion.mdio_layout import CELL_ARRAYS, cell_chunks, header_fields, stored_array
-from ingestion.samples import TRACE_HEADER_BYTES
-from ingestion.tiles import Raw, Tile, boxes
+from ingestion.preflight.geometry import coordinates
+from ingestion.preflight.inspection import Survey
+from ingestion.segy.samples import TRACE_HEADER_BYTES
+from ingestion.volume.mdio_layout import CELL_ARRAYS, cell_chunks, header_fields, stored_array
+from ingestion.volume.tiles import Raw, Tile, boxes
 
 Values = npt.NDArray[Any]
 _KEPT_APART = slice(232, 240)  # bytes of a trace header that the standard leaves unassigned

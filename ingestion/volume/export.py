@@ -16,16 +16,21 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from ingestion.cell_arrays import stored_headers
 from ingestion.lake import Lake, LakeError
 from ingestion.manifest import Contract, Digest, Manifest
-from ingestion.mdio_layout import AFTER_TRACES, AMPLITUDE, BEFORE_TRACES, stored_array
 from ingestion.names import printable
-from ingestion.samples import SAMPLE_BYTES, TRACE_HEADER_BYTES, Order, encode
+from ingestion.segy.samples import SAMPLE_BYTES, TRACE_HEADER_BYTES, Order, encode
 from ingestion.spec import SampleFormat
+<<<<<<< HEAD:ingestion/export.py
 from ingestion.tiles import Raw, Tile, tiles
 from ingestion.verification import verify
 from ingestion.volume import Progress
+=======
+from ingestion.volume.cell_arrays import stored_headers
+from ingestion.volume.conversion import Progress
+from ingestion.volume.mdio_layout import AFTER_TRACES, AMPLITUDE, BEFORE_TRACES, stored_array
+from ingestion.volume.tiles import Raw, Tile, tiles
+>>>>>>> 2c3d043 (refactor: ingestion in packages by subject: segy, preflight, volume, proposal):ingestion/volume/export.py
 
 
 class ExportedFile(Contract):

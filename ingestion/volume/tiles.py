@@ -13,10 +13,10 @@ from itertools import starmap
 import numpy as np
 import numpy.typing as npt
 
-from ingestion.grid import Grid
-from ingestion.kernels import decode_to_cells
-from ingestion.samples import TRACE_HEADER_BYTES, decode, words_of
-from ingestion.traces import Traces
+from ingestion.preflight.grid import Grid
+from ingestion.preflight.traces import Traces
+from ingestion.segy.kernels import decode_to_cells
+from ingestion.segy.samples import TRACE_HEADER_BYTES, decode, words_of
 
 CHUNK = 128  # edge of a stored chunk, in cells and samples
 REQUESTS = 8  # in flight

@@ -14,8 +14,8 @@ from threading import Lock
 import numpy as np
 import numpy.typing as npt
 
-from ingestion.kernels import count_rows, refine_rows
 from ingestion.manifest import Normalisation, Statistics
+from ingestion.segy.kernels import count_rows, refine_rows
 
 Samples = npt.NDArray[np.float32]
 Live = npt.NDArray[np.bool_]

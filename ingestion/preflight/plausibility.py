@@ -9,10 +9,10 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from ingestion.byte_order import order_name
 from ingestion.manifest import Finding
-from ingestion.samples import SAMPLE_BYTES, TRACE_HEADER_BYTES, FormatEvidence, Order
-from ingestion.scan import Scan
+from ingestion.preflight.scan import Scan
+from ingestion.segy.byte_order import order_name
+from ingestion.segy.samples import SAMPLE_BYTES, TRACE_HEADER_BYTES, FormatEvidence, Order
 from ingestion.source import hold
 from ingestion.spec import SampleFormat
 

@@ -16,14 +16,14 @@ from typing import Any
 
 import numpy as np
 
-from ingestion.geometry import coordinates
-from ingestion.inspect import Inspection, inspect
 from ingestion.manifest import Manifest
 from ingestion.names import printable
-from ingestion.proposed import Proposed
-from ingestion.repairs import proposals
-from ingestion.rescue import counts_tried
-from ingestion.scan import Progress
+from ingestion.preflight.geometry import coordinates
+from ingestion.preflight.inspection import Inspection, inspect
+from ingestion.preflight.scan import Progress
+from ingestion.proposal.proposed import Proposed
+from ingestion.proposal.repairs import proposals
+from ingestion.proposal.rescue import counts_tried
 from ingestion.source import Source
 from ingestion.spec import SurveySpec
 

@@ -9,12 +9,12 @@ import numpy as np
 import numpy.typing as npt
 
 from ingestion.manifest import Axis, Finding
-from ingestion.plausibility import doubtful_samples
-from ingestion.samples import SAMPLE_BYTES, TRACE_HEADER_BYTES
-from ingestion.segy import Layout
+from ingestion.preflight.plausibility import doubtful_samples
+from ingestion.preflight.traces import Mask, Traces
+from ingestion.segy.layout import Layout
+from ingestion.segy.samples import SAMPLE_BYTES, TRACE_HEADER_BYTES
 from ingestion.source import hold
 from ingestion.spec import SurveySpec
-from ingestion.traces import Mask, Traces
 
 _INTERVALS = (0.02, 32.767)  # ms or m; beyond lie ms written for µs and negative numbers
 _TIME_SCALARS = (0, 1, 10, 100, 1000, 10_000)

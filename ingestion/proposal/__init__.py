@@ -1,0 +1,1 @@
+"""A survey spec proposed for a file, with the evidence for every value."""

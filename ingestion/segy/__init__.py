@@ -1,0 +1,1 @@
+"""How a SEG-Y file is arranged, and what its samples are: from bytes to numbers."""
