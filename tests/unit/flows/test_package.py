@@ -24,6 +24,6 @@ def test_the_rooms_travel_with_their_data_files(flow: str, tmp_path: Path) -> No
     assert done.returncode == 0, done.stderr
     with tarfile.open(package) as packed:
         names = set(packed.getnames())
-    needed = [path for room in ROOMS[flow] for path in (ROOT / room).rglob("*") if path.is_file()]
-    missing = [path.name for path in needed if f".mf_code/{path.relative_to(ROOT)}" not in names]
-    assert {name for name in missing if not name.endswith(".pyc")} == set()
+    files = [path for room in ROOMS[flow] for path in (ROOT / room).rglob("*") if path.is_file()]
+    needed = {f".mf_code/{path.relative_to(ROOT)}" for path in files if "__pycache__" not in path.parts}
+    assert needed - names == set()
