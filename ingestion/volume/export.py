@@ -21,16 +21,11 @@ from ingestion.manifest import Contract, Digest, Manifest
 from ingestion.names import printable
 from ingestion.segy.samples import SAMPLE_BYTES, TRACE_HEADER_BYTES, Order, encode
 from ingestion.spec import SampleFormat
-<<<<<<< HEAD:ingestion/export.py
-from ingestion.tiles import Raw, Tile, tiles
-from ingestion.verification import verify
-from ingestion.volume import Progress
-=======
 from ingestion.volume.cell_arrays import stored_headers
 from ingestion.volume.conversion import Progress
 from ingestion.volume.mdio_layout import AFTER_TRACES, AMPLITUDE, BEFORE_TRACES, stored_array
 from ingestion.volume.tiles import Raw, Tile, tiles
->>>>>>> 2c3d043 (refactor: ingestion in packages by subject: segy, preflight, volume, proposal):ingestion/volume/export.py
+from ingestion.volume.verification import verify
 
 
 class ExportedFile(Contract):
