@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import mmap
+import shutil
 import tempfile
 from collections.abc import Mapping
 from typing import Any
@@ -12,12 +13,18 @@ import numpy.typing as npt
 
 
 class Table:
-    """Columns of equal length in files of the temporary folder (``TMPDIR``) that vanish with the process."""
+    """Columns of equal length in files of the temporary folder (``TMPDIR``) that vanish with the process.
+
+    Raises ``OSError`` when that has too little room: a mapping on a full disk would end the process without a word.
+    """
 
     def __init__(self, rows: int, columns: Mapping[str, str]) -> None:
         self.rows = rows
         self._maps: list[mmap.mmap] = []
         self._columns: dict[str, npt.NDArray[Any]] = {}
+        folder, size = tempfile.gettempdir(), rows * sum(np.dtype(kind).itemsize for kind in columns.values())
+        if (free := shutil.disk_usage(folder).free) < size:
+            raise OSError(f"{folder} has {free} bytes free, {rows} traces need {size}; let TMPDIR name another folder")
         for name, kind in columns.items():
             dtype = np.dtype(kind)
             with tempfile.TemporaryFile(prefix="survey-") as file:  # its mapping outlives its name

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 
@@ -28,3 +30,10 @@ def test_values_are_counted_over_blocks(monkeypatch: pytest.MonkeyPatch) -> None
     values, counts = traces.values(lambda rows: traces.column("inline", rows), where)
     assert values.tolist() == [-2, 5, 7, 9]
     assert counts.tolist() == [2, 1, 3, 1]
+
+
+def test_a_full_scratch_disk_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("shutil.disk_usage", lambda _folder: SimpleNamespace(free=70))
+    Table(10, {"inline": "i4", "delay": "i2"})
+    with pytest.raises(OSError, match="70 bytes free, 10 traces need 80; let TMPDIR"):
+        Table(10, {"inline": "i4", "crossline": "i4"})
