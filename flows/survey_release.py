@@ -169,7 +169,10 @@ def _take_in_again(lake: Lake, report: QuarantineReport, spec: SurveySpec, progr
     try:
         return ingest(uris, lake, spec, name=_original_name(report), progress=progress)
     except FileNotFoundError as error:
-        raise ReleaseError(f"{error}, though the report names it; bring it back, or `survey ingest` it anew") from error
+        naming = "spec" if spec.files else "report"
+        raise ReleaseError(
+            f"{error}, though the {naming} names it; bring it back, or `survey ingest` it anew"
+        ) from error
 
 
 def _original_name(report: QuarantineReport) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -198,12 +199,8 @@ def registry(tracking_uri: str | None) -> Iterator[MlflowClient]:
     try:
         yield connect(tracking_uri)
     except MlflowException as error:
-        raise click.ClickException(
-            _printable(
-                f"the MLflow registry at {tracking_uri} cannot be used; see that it runs there "
-                f"({str(error).splitlines()[0]})"
-            )
-        ) from error
+        said = f"the MLflow registry at {tracking_uri} cannot be used; see that it runs there ({_first_line(error)})"
+        raise click.ClickException(_printable(_without_password(said))) from error
     except (RegistryError, LakeError, OSError, BaseError) as error:
         raise click.ClickException(_printable(str(error).split("\n\nDebug source")[0])) from error
 
@@ -224,6 +221,15 @@ def _row(found: ModelVersion, now: Mapping[str, str]) -> dict[str, Any]:
 def _printable(text: str) -> str:
     """Names and reasons come from strangers; a terminal must not obey them."""
     return "".join(c if c.isprintable() else "?" for c in text)
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).strip().partition("\n")[0]
+
+
+def _without_password(text: str) -> str:
+    """``http://user:***@host`` for every URI in ``text``: messages end in logs."""
+    return re.sub(r"(://[^/\s:@]*):[^/\s@]+@", r"\1:***@", text)
 
 
 if __name__ == "__main__":

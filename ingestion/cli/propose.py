@@ -43,6 +43,12 @@ def propose(
         published = surveys(existing_lake(lake_uri)) if lake_uri else []
         spec, uris, _ = spec_of(files[0], spec_uri)
         sources = [open_source(uri) for uri in (uris if spec.files else files)]
+        names = [source.name for source in sources]
+        if len(set(names)) < len(names):
+            raise click.ClickException(
+                f"two files have the same name among {printable(', '.join(names))}; expected all files of one survey, "
+                "each once and with a name of its own"
+            )
         total = sum(source.size for source in sources)
         read = 0
 

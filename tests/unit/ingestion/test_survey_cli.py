@@ -109,6 +109,7 @@ def test_a_survey_of_several_files_is_taken_in_by_any_of_them(folder: Path, file
         (["inspect", "@/\udcff.sgy"], "not UTF-8"),
         (["inspect", "@/twice.sgy"], "give one with --spec"),
         (["show", "nothing", "--lake", "@"], "survey list"),
+        (["propose", "@/good.sgy", "@/good.sgy"], "each once"),
         (["unknown"], "No such command"),
     ],
 )
