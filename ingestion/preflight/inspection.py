@@ -9,12 +9,12 @@ from typing import Literal
 import numpy as np
 
 from ingestion.manifest import Axis, Finding, Geometry
+from ingestion.preflight.candidates import find_candidates
 from ingestion.preflight.geometry import handedness, locate
 from ingestion.preflight.grid import Grid, build_grid
 from ingestion.preflight.scan import Progress, scan, trace_table
 from ingestion.preflight.traces import Liveness, Traces, liveness
 from ingestion.preflight.vertical import extremes, sample_axis, sample_findings
-from ingestion.proposal.candidates import find_candidates
 from ingestion.segy.layout import Layout, read_layout
 from ingestion.source import HeldError, Source, hold
 from ingestion.spec import SurveySpec

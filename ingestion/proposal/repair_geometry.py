@@ -6,13 +6,13 @@ import numpy as np
 import numpy.typing as npt
 
 from ingestion.manifest import Finding
+from ingestion.preflight.candidates import COORDINATES, find_candidates
 from ingestion.preflight.geometry import coordinates, fit_affine, line_index
 from ingestion.preflight.grid import Grid, off_step, placed_traces, wild_lines
+from ingestion.preflight.header_fields import Place, read_columns
 from ingestion.preflight.inspection import Inspection
 from ingestion.preflight.traces import Liveness, Traces
 from ingestion.preflight.vertical import scaled
-from ingestion.proposal.candidates import COORDINATES, find_candidates
-from ingestion.proposal.header_fields import Place, read_columns
 from ingestion.proposal.proposed import Confidence, Proposed, Repair, few, table_of
 from ingestion.spec import SurveySpec
 

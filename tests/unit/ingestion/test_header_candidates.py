@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from segy_bytes import FIELDS, Draft, draft
 
-from ingestion.proposal.candidates import Candidate, find_candidates
+from ingestion.preflight.candidates import Candidate, find_candidates
 from ingestion.segy.layout import read_layout
 from ingestion.source import open_source
 from ingestion.spec import SurveySpec
@@ -166,7 +166,7 @@ def test_time_stamps_are_no_lines(coordinates: bool, tmp_path: Path, anywhere: A
 def test_of_a_large_file_only_runs_are_searched_and_all_traces_verified(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("ingestion.proposal.header_fields.BLOCK_BYTES", 20 * 256)  # 20 traces a run, of 960
+    monkeypatch.setattr("ingestion.preflight.header_fields.BLOCK_BYTES", 20 * 256)  # 20 traces a run, of 960
     made = draft((40, 24, 4))
     made.headers["at_9"], made.headers["at_21"] = made.headers["inline"], made.headers["crossline"]
     assert places(candidates(tmp_path, made)) == [{"inline_byte": 9, "crossline_byte": 21}]

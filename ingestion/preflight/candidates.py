@@ -14,8 +14,8 @@ from itertools import combinations
 import numpy as np
 import numpy.typing as npt
 
+from ingestion.preflight.header_fields import Headers, Numbers, Place, read_columns, sampled
 from ingestion.preflight.vertical import scaled
-from ingestion.proposal.header_fields import Headers, Numbers, Place, read_columns, sampled
 from ingestion.segy.layout import Layout
 from ingestion.segy.samples import Order
 from ingestion.source import Source
