@@ -31,6 +31,7 @@ from ingestion.manifest import (
     manifest_key,
     survey_folder,
 )
+from ingestion.memory import share_arenas
 from ingestion.names import printable, safe_identifier
 from ingestion.preflight.inspection import Survey, inspect
 from ingestion.quarantine import quarantine
@@ -74,6 +75,7 @@ def ingest(
     ``FileNotFoundError``, ``LakeError`` (which includes a failed verification), and obstore's ``BaseError`` when the
     store does not answer after all retries.
     """
+    share_arenas()
     spec = spec or SurveySpec()
     sources = [open_source(uri) for uri in ([source_uris] if isinstance(source_uris, str) else source_uris)]
     original = spec.name or name or sources[0].name.rpartition(".")[0] or sources[0].name

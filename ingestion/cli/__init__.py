@@ -23,15 +23,22 @@ def main() -> None:
     survey show NAME --lake s3://LAKE        one survey
     survey verify --lake s3://LAKE           read what is published again: bit rot, lost objects
     survey export NAME --lake s3://LAKE --output FOLDER   back to SEG-Y
-    survey withdraw NAME --lake s3://LAKE    it may not be used any more; which models were trained on it
+    survey release NAME --lake s3://LAKE     judge it again: with a mended spec, or on a person's word
+    survey withdraw | restore NAME           it may not be used any more, or may again
+    survey models NAME --lake s3://LAKE      the models that were trained on it
+    survey sweep --lake s3://LAKE            what killed ingests left
 
-    FILE may be a path, file:///… or s3://…; S3 is reached by the usual AWS_* variables (AWS_ENDPOINT_URL for
-    a server of your own). A survey that is held back is released by its spec, a small YAML file beside it:
+    A file may be a path, file:///… or s3://…; S3 is reached by the usual AWS_* variables (AWS_ENDPOINT_URL for
+    a server of your own). What a file does not say, or says wrongly, stands in its spec, a small YAML file beside
+    it (NAME.yaml), which `survey propose` writes for you:
 
     \b
-    name: Block A 2019        inline_byte: 9         sample_format: ieee
-    domain: depth             crossline_byte: 21     duplicates: first
-    sample_interval: 5        crs: EPSG:23031        drop_traces: [17]
+    inline_byte: 9
+    crossline_byte: 21
+    sample_format: ieee
+    crs: EPSG:23031
+
+    A survey that is held back says what would release it: a line in its spec, or `survey release`.
 
     Exit status: 0 when done, 1 when the survey is held back or something could not be done, 2 for a wrong command.
     """

@@ -72,6 +72,7 @@ def show(name: str, lake_uri: str, as_json: bool) -> None:
                 f"`survey list --lake {printable(lake_uri)}` names them"
             )
         used = _in_use(known)[:1]
+        held = [report for report in held if not used or report.created > used[0].since]  # older ones are answered
         manifest = load_manifest(lake, survey, used[0].digest) if used else None
         rows = [_version(lake, version) for version in known]
     if as_json:

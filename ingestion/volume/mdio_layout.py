@@ -31,7 +31,8 @@ AMPLITUDE = "amplitude"
 COMPRESSION = numcodecs.Blosc("zstd", 4, numcodecs.Blosc.BITSHUFFLE)  # of amplitudes; docs/adr says why
 CELL_ARRAYS_OF_MDIO = {"cdp_x", "cdp_y", "trace_mask"}
 # beside these, what only `survey export` needs; `trace_number` counts from 1 through all files, 0 is none
-CELL_ARRAYS = CELL_ARRAYS_OF_MDIO | {"trace_number", "trace_header_233_240"}
+CELL_ARRAYS_OF_OURS = {"trace_number": 1024, "trace_header_233_240": 128}  # edge of a chunk, as it is written
+CELL_ARRAYS = CELL_ARRAYS_OF_MDIO | CELL_ARRAYS_OF_OURS.keys()
 BEFORE_TRACES, AFTER_TRACES = "segy_files/{}/before_traces", "segy_files/{}/after_traces"  # bytes of each file
 _MOST_KEPT_BYTES = 32 * 1024 * 1024
 _CELL_CHUNK = 1024  # edge
@@ -54,8 +55,9 @@ def create_store(survey: Survey, lake: Lake, folder: str, name: str) -> None:
     with zarr_warnings_suppress_unstable_structs_v3(), zarr_warnings_suppress_unstable_numcodecs_v3():
         dataset.to_zarr(store, mode="w", compute=False, consolidated=False, write_empty_chunks=False)
         dataset[list(dataset.dims)].to_zarr(store, mode="r+", consolidated=False, write_empty_chunks=False)
-        for array in CELL_ARRAYS - CELL_ARRAYS_OF_MDIO:
-            _add_array(store, array, survey.grid.shape, cell_chunks(survey.grid.shape), "int64")
+        grid = survey.grid.shape
+        for array, edge in CELL_ARRAYS_OF_OURS.items():
+            _add_array(store, array, grid, (min(grid[0], edge), min(grid[1], edge)), "int64")
         for file, (source, layout) in enumerate(zip(survey.sources, survey.layouts, strict=True)):
             _keep_bytes(store, BEFORE_TRACES.format(file), source, 0, layout.data_start)
             _keep_bytes(store, AFTER_TRACES.format(file), source, layout.data_stop, source.size)
