@@ -64,14 +64,15 @@ def geometry(volume: PublishedVolume) -> pd.DataFrame:
         turn = inline_vector[1] * crossline_vector[0] - inline_vector[0] * crossline_vector[1]
         along = float(inline_vector @ crossline_vector)
         row |= {
-            "bin_shortest": bins.min(),
+            # who names the unit says that bins are right, here as in ingestion
+            "bin_without_unit": bins.min() if manifest.spec.get("coordinate_unit") is None else None,
             "bin_aspect": bins.max() / bins.min() if bins.min() > 0 else None,
             "bin_angle": float(np.degrees(np.arctan2(abs(turn), along))) if bins.min() > 0 else None,
             "clockwise": float(np.sign(turn)),
             "residual_bins": place.residual / max(bins.min(), 1e-9),
             "outside_outline_bins": _beyond(place, np.array(grid.polygon)) / max(bins.min(), 1e-9),
         }
-    columns = ["bin_shortest", "bin_aspect", "bin_angle", "clockwise", "residual_bins", "outside_outline_bins"]
+    columns = ["bin_without_unit", "bin_aspect", "bin_angle", "clockwise", "residual_bins", "outside_outline_bins"]
     return pd.DataFrame([dict.fromkeys(columns) | row])
 
 

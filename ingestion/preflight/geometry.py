@@ -17,7 +17,7 @@ from ingestion.spec import SurveySpec
 Coordinates = npt.NDArray[np.float64]  # (traces, 2): x, y
 _FITTED = 200_000  # traces at most: of a million, the fit alone takes 200 MB
 _UNITS = {2: ("seconds of arc", 1_296_000), 3: ("decimal degrees", 360), 4: ("degrees, minutes, seconds", 36_000_000)}
-_BIN_SIZES = (0.5, 500.0)  # coordinate units, as in validation/suites.yaml
+BIN_SIZES = (0.5, 500.0)  # coordinate units; a test keeps validation/suites.yaml at these
 
 
 def coordinates(
@@ -190,13 +190,13 @@ def _implausible_bins(fit: npt.NDArray[np.float64], spec: SurveySpec) -> list[Fi
     bins = np.linalg.norm(fit[1:], axis=1)
     if spec.coordinate_scalar is not None or spec.coordinate_unit is not None:
         return []
-    if bins.min() <= _BIN_SIZES[1] and bins.max() >= _BIN_SIZES[0]:
+    if bins.min() <= BIN_SIZES[1] and bins.max() >= BIN_SIZES[0]:
         return []
     return [
         hold(
             "bin-size-implausible",
             f"bins of {bins[0]:.6g} by {bins[1]:.6g} coordinate units",
-            f"{_BIN_SIZES[0]:g} to {_BIN_SIZES[1]:g}; others mostly mean a coordinate scalar (bytes 71-72) that is "
+            f"{BIN_SIZES[0]:g} to {BIN_SIZES[1]:g}; others mostly mean a coordinate scalar (bytes 71-72) that is "
             "wrong or was left out",
             "write the true `coordinate_scalar` into the survey spec; or, when the bins are right, `coordinate_unit`",
         )

@@ -24,6 +24,7 @@ from generated_volumes import (
 from ingestion.ingest import ingest
 from ingestion.lake import Lake
 from ingestion.manifest import Finding, Manifest
+from ingestion.preflight.geometry import BIN_SIZES
 from ingestion.spec import SurveySpec
 from ingestion.synthetic import BASINS, Basin, SyntheticSurvey, make_survey, write_segy
 from validation.checks import examine
@@ -61,7 +62,7 @@ def _laid_out(inline_step: tuple[float, float], crossline_step: tuple[float, flo
 
 
 def bin_size_implausible() -> SyntheticSurvey:
-    return _laid_out((0, 0.3), (0.3, 0))
+    return _laid_out((0, 0.3), (0.6, 0))  # preflight holds what is too short both ways
 
 
 def bins_elongated() -> SyntheticSurvey:
@@ -191,6 +192,18 @@ ALSO = {"bin-size-implausible": ["policy-bin-short"]}  # what cannot be without 
 def test_only_this_expectation_catches_the_generated_survey(code: str, tmp_path: Path) -> None:
     lake, manifest = publish(tmp_path, INGESTED[code]())
     _expect_only(code, lake, manifest)
+
+
+@pytest.mark.parametrize("step", [0.3, 2500])
+def test_bins_that_the_spec_calls_right_are_not_held_again(step: float, tmp_path: Path) -> None:
+    lake, manifest = publish(tmp_path, _laid_out((0, step), (step, 0)), SurveySpec(coordinate_unit="m"))
+    codes = [finding.code for finding in examine(lake, manifest, Session(load(), manifest))[0]]
+    assert codes == ["policy-bin-short" if step < 1 else "policy-bin-long"]
+
+
+def test_bins_have_the_limits_of_ingestion() -> None:
+    arguments = CODES["bin-size-implausible"].arguments
+    assert (arguments["min_value"], arguments["max_value"]) == BIN_SIZES
 
 
 def test_only_the_crs_catches_eastings_beyond_its_zone(tmp_path: Path) -> None:
