@@ -18,7 +18,7 @@ from validation.headers import header_parts, headers
 from validation.overlap import neighbours, overlap
 from validation.pictures import survey_pictures
 from validation.releases import acceptable, after_acceptance, load_request
-from validation.rules import Limits, load
+from validation.rules import Limits, Suites, load
 from validation.tally import Tally
 from validation.verdict import record_verdict
 from validation.volume import PublishedVolume
@@ -35,25 +35,30 @@ def validate(lake: Lake, survey: str, digest: str) -> Verdict:
     manifest = load_manifest(lake, survey, digest)
     session = Session(load(), manifest)
     findings, facts = examine(lake, manifest, session)
-    request = load_request(lake, survey, digest)  # after what takes minutes, so that none given meanwhile is missed
-    findings = after_acceptance(findings, request, session.suites)
     publish_pages(lake, session)
     if facts is not None:
         lake.write(facts_key(survey, digest), facts.to_bytes())
-    held = any(finding.severity == "hold" for finding in findings)
-    verdict = Verdict(
-        survey=survey,
-        digest=digest,
-        status="held" if held else "passed",
+    while True:
+        created = datetime.now(UTC)  # before the request is read: a later one is newer than the verdict
+        request = load_request(lake, survey, digest)
+        verdict = _judge(manifest, after_acceptance(findings, request, session.suites), session.suites, created)
+        if verdict.status == "held":
+            _hold_back(lake, manifest, verdict.findings, damaged=facts is None)
+        else:
+            _release(lake, manifest)
+        if load_request(lake, survey, digest) == request:  # else one was given while the report was written
+            return record_verdict(lake, verdict, asked=request.created if request else None)
+
+
+def _judge(manifest: Manifest, findings: list[Finding], suites: Suites, created: datetime) -> Verdict:
+    return Verdict(
+        survey=manifest.survey,
+        digest=manifest.digest,
+        status="held" if any(finding.severity == "hold" for finding in findings) else "passed",
         findings=findings,
-        suite_version=session.suites.version,
-        created=datetime.now(UTC),
+        suite_version=suites.version,
+        created=created,
     )
-    if held:
-        _hold_back(lake, manifest, findings, damaged=facts is None)
-    else:
-        _release(lake, manifest)
-    return record_verdict(lake, verdict, asked=request.created if request else None)
 
 
 def examine(lake: Lake, manifest: Manifest, session: Session) -> tuple[list[Finding], Facts | None]:

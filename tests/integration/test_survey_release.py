@@ -24,6 +24,7 @@ from ingestion.lake import Lake
 from ingestion.manifest import quarantine_folder, verdict_key
 from ingestion.quarantine import load_report, reports
 from ingestion.synthetic import BASINS, SyntheticSurvey, make_survey, write_segy
+from validation import checks
 from validation.checks import examine, validate
 from validation.releases import load_request, record_request
 from validation.verdict import load_verdict
@@ -95,6 +96,24 @@ def test_a_release_given_while_validation_reads_is_not_missed(
 
     monkeypatch.setattr("validation.checks.examine", slowly)
     assert validate(lake, survey, digest).status == "passed"
+
+
+def test_a_release_given_while_the_report_is_written_is_not_missed(
+    lake: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    survey, digest = _held(lake, tmp_path, shuffled=True)
+    hold_back = checks._hold_back
+
+    def slowly(*arguments: Any, **named: Any) -> None:
+        hold_back(*arguments, **named)
+        record_request(lake, survey, digest, ["no-lateral-continuity"], "Ana Ruiz", "meanwhile")
+
+    monkeypatch.setattr(checks, "_hold_back", slowly)
+    verdict = validate(lake, survey, digest)
+    assert verdict.status == "passed"
+    assert load_verdict(lake, survey, digest) == verdict
+    assert not list(lake.objects(quarantine_folder(survey, digest)))
+    assert find_work(_request(lake)) == []
 
 
 def test_what_was_not_accepted_still_holds(lake: Lake, tmp_path: Path) -> None:
