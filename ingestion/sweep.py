@@ -17,12 +17,13 @@ from typing import Literal
 
 from ingestion.catalog import load_manifest
 from ingestion.lake import Entry, Lake, LakeError
-from ingestion.manifest import Contract, quarantine_folder, survey_folder
+from ingestion.manifest import Contract, manifest_key, quarantine_folder, survey_folder
 from ingestion.quarantine import report_key
 
 GRACE = timedelta(days=7)
 
 _DIGEST = re.compile(r"[0-9a-f]{64}")
+_BATCH = 100  # objects deleted between two looks whether their folder was published
 _READERS = 4  # folders at once: the list of a large volume's objects takes tens of megabytes
 
 
@@ -50,7 +51,8 @@ def sweep(
     """All orphans older than ``grace`` at ``now``, by folder; with ``delete`` they are gone afterwards.
 
     Each folder is looked at once more right before its objects are deleted: one that was published or written to
-    meanwhile stays. Killed and run again, it goes on. ``told`` hears how many folders are done, of how many.
+    meanwhile stays. Of one that is published while it is deleted, the rest stays, and it is not ``deleted``. Killed and
+    run again, it goes on. ``told`` hears how many folders are done, of how many.
     """
     before = (now - grace).timestamp()
     folders = [(_of_digest, survey, digest) for survey, digest in _digests(lake, "surveys")]
@@ -63,8 +65,7 @@ def sweep(
         orphan, keys = _judged(look(lake, survey, digest), survey, digest, before)
         if orphan is None:
             return None
-        lake.delete(keys)
-        return orphan.model_copy(update={"deleted": True})
+        return _deleted(lake, orphan, keys)
 
     with ThreadPoolExecutor(_READERS) as threads:
         waiting = [threads.submit(one, *folder) for folder in folders]
@@ -125,3 +126,13 @@ def _judged(found: _Found, survey: str, digest: str, before: float) -> tuple[Orp
         deleted=False,
     )
     return orphan, [entry.key for entry in entries]
+
+
+def _deleted(lake: Lake, orphan: Orphan, keys: list[str]) -> Orphan:
+    """The orphan after its objects were deleted, or some, when what commits its folder came between."""
+    commits = {"never published": manifest_key, "unfinished report": report_key}.get(orphan.kind)
+    for start in range(0, len(keys), _BATCH):
+        if commits is not None and lake.exists(commits(orphan.survey, orphan.digest)):
+            return orphan
+        lake.delete(keys[start : start + _BATCH])
+    return orphan.model_copy(update={"deleted": True})

@@ -54,7 +54,7 @@ def sweep(lake_uri: str, grace: timedelta, delete: bool, as_json: bool) -> None:
             delete=delete,
             told=lambda done, total: progress("looking at folders", done, total),
         )
-    total = sum(orphan.size for orphan in found)
+    total = sum(orphan.size for orphan in found if orphan.deleted == delete)
     if as_json:
         rows = [orphan.model_dump(mode="json") for orphan in found]
         click.echo(json.dumps({"orphans": rows, "bytes": total, "deleted": delete}, indent=2))

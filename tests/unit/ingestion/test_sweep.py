@@ -131,6 +131,21 @@ def test_a_sweep_that_was_killed_goes_on(lake: Lake, monkeypatch: pytest.MonkeyP
     assert keys(lake) == before
 
 
+def test_what_is_published_while_it_is_deleted_keeps_the_rest(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    for number in range(250):
+        lake.write(f"{GHOST}/volume.mdio/{number}", b"x")
+    delete: Callable[[list[str]], None] = lake.delete
+
+    def published(found: list[str]) -> None:
+        delete(found)
+        lake.write(f"{GHOST}/manifest.json", b"{}")
+
+    monkeypatch.setattr(lake, "delete", published)
+    [orphan] = swept(lake)
+    assert not orphan.deleted
+    assert sum(GHOST in key for key in keys(lake)) == 150 + 1
+
+
 def test_the_command_lists_and_refuses_a_grace_that_a_running_ingest_may_exceed(lake: Lake) -> None:
     def run(*arguments: str) -> tuple[int, str]:
         result = CliRunner().invoke(command, ["--lake", lake.uri, *arguments])
