@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import hashlib
 import re
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -14,13 +12,13 @@ import pandas as pd
 
 from ingestion.lake import Lake
 from ingestion.manifest import Manifest
+from ingestion.volume.verification import stored_digests, unlisted
 from validation.amplitudes import Amplitudes
 from validation.facts import Facts
 from validation.volume import PublishedVolume
 
 Float64 = npt.NDArray[np.float64]
 
-_READERS = 8  # objects read at once
 _QUIET_TOP = 0.1  # of the strongest window: a water column or a mute
 
 _UTM = re.compile(  # UTM zones on WGS 84, ED50 and ETRS89
@@ -30,19 +28,12 @@ _UTM = re.compile(  # UTM zones on WGS 84, ED50 and ETRS89
 
 def objects(lake: Lake, manifest: Manifest) -> pd.DataFrame:
     """One row a stored object of the volume: its digest in the manifest and on the lake."""
-    folder, known = f"{manifest.folder}/{manifest.volume.path}/", manifest.volume.keys
-    stored = {entry.key.removeprefix(folder) for entry in lake.objects(folder)}
-    keys = sorted(stored | known.keys())
-    with ThreadPoolExecutor(_READERS) as readers:  # waiting for the store and hashing both let go of the interpreter
-        digests = list(readers.map(lambda key: _sha256(lake, folder + key) if key in known else None, keys))
-    return pd.DataFrame(
-        {
-            "key": keys,
-            "listed": [key in known for key in keys],
-            "sha256": [known[key].sha256 if key in known else None for key in keys],
-            "stored_sha256": digests,
-        }
-    )
+    known = manifest.volume.keys
+    rows: list[tuple[str, bool, str | None, str | None]] = [
+        *((key, False, None, None) for key in unlisted(lake, manifest)),
+        *((key, True, known[key].sha256, digest) for key, digest in stored_digests(lake, manifest)),
+    ]
+    return pd.DataFrame(sorted(rows), columns=["key", "listed", "sha256", "stored_sha256"])
 
 
 def geometry(volume: PublishedVolume) -> pd.DataFrame:
@@ -193,13 +184,6 @@ def policy(facts: Facts) -> pd.DataFrame:
 def _turn(phase: float, other: float) -> float:
     """Degrees between two phases, 0 to 180."""
     return abs((phase - other + 180) % 360 - 180)
-
-
-def _sha256(lake: Lake, key: str) -> str | None:
-    try:
-        return hashlib.sha256(lake.read(key)).hexdigest()
-    except FileNotFoundError:
-        return None
 
 
 def _outside_utm(points_N2: Float64) -> int:

@@ -7,7 +7,7 @@ every sample was compared with the SEG-Y. So an object that has its digest still
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 from ingestion.lake import Lake
@@ -35,17 +35,14 @@ class Condition(Contract):
 
 def verify(lake: Lake, manifest: Manifest, progress: Callable[[str, int, int], None]) -> Condition:
     """Read every object of a published volume. Memory is bounded by eight objects."""
-    folder, listed = f"{manifest.folder}/{manifest.volume.path}", manifest.volume.keys
-    stored = {entry.key.removeprefix(f"{folder}/") for entry in lake.objects(folder)}
+    listed, others = manifest.volume.keys, unlisted(lake, manifest)
     lost, changed = [], []
-    with ThreadPoolExecutor(_READERS) as pool:
-        digests = pool.map(lambda key: _digest(lake, f"{folder}/{key}"), listed)
-        for done, (key, digest) in enumerate(zip(listed, digests, strict=True)):
-            progress(manifest.survey, done, len(listed))
-            if digest is None:
-                lost.append(key)
-            elif digest != listed[key].sha256:
-                changed.append(key)
+    for done, (key, digest) in enumerate(stored_digests(lake, manifest)):
+        progress(manifest.survey, done, len(listed))
+        if digest is None:
+            lost.append(key)
+        elif digest != listed[key].sha256:
+            changed.append(key)
     return Condition(
         survey=manifest.survey,
         digest=manifest.digest,
@@ -53,8 +50,21 @@ def verify(lake: Lake, manifest: Manifest, progress: Callable[[str, int, int], N
         size=sum(known.size for known in listed.values()),
         lost=lost,
         changed=changed,
-        unlisted=sorted(stored - listed.keys()),
+        unlisted=others,
     )
+
+
+def unlisted(lake: Lake, manifest: Manifest) -> list[str]:
+    """Keys, relative to the store, of objects that the manifest does not know."""
+    folder = f"{manifest.folder}/{manifest.volume.path}/"
+    return sorted({entry.key.removeprefix(folder) for entry in lake.objects(folder)} - manifest.volume.keys.keys())
+
+
+def stored_digests(lake: Lake, manifest: Manifest) -> Iterator[tuple[str, str | None]]:
+    """Each key of the manifest with the SHA-256 of what the lake holds now; None when the object is missing."""
+    folder, listed = f"{manifest.folder}/{manifest.volume.path}", manifest.volume.keys
+    with ThreadPoolExecutor(_READERS) as pool:  # waiting for the store and hashing both let go of the interpreter
+        yield from zip(listed, pool.map(lambda key: _digest(lake, f"{folder}/{key}"), listed), strict=True)
 
 
 def _digest(lake: Lake, key: str) -> str | None:
