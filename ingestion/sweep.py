@@ -17,7 +17,7 @@ from typing import Literal
 
 from ingestion.catalog import load_manifest
 from ingestion.lake import Entry, Lake, LakeError
-from ingestion.manifest import Contract, manifest_key, quarantine_folder, survey_folder
+from ingestion.manifest import Contract, manifest_key, quarantine_folder, survey_folder, verdict_key
 from ingestion.quarantine import report_key
 
 GRACE = timedelta(days=7)
@@ -92,7 +92,8 @@ def _of_digest(lake: Lake, survey: str, digest: str) -> _Found:
     try:
         volume = load_manifest(lake, survey, digest).volume  # asked after the listing: it is written last
     except FileNotFoundError:
-        return "never published", folder, there
+        judged = any(entry.key == verdict_key(survey, digest) for entry in there)  # then its manifest was lost
+        return "never published", folder, [] if judged else there
     except LakeError:  # not readable, so nobody knows what it names
         return "not in the manifest", folder, []
     inside = f"{folder}/{volume.path}/"

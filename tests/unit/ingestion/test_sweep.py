@@ -159,3 +159,11 @@ def test_the_command_lists_and_refuses_a_grace_that_a_running_ingest_may_exceed(
         code, said = run("--delete", "--grace", grace)
         assert code == 2
         assert "at least 1h" in said
+
+
+def test_a_judged_volume_whose_manifest_was_lost_is_never_deleted(lake: Lake) -> None:
+    lost = publish(lake, "west", noise((20, 20, 20)))
+    lake.delete([manifest_key("west", lost.digest)])
+    before = keys(lake)
+    assert swept(lake) == []
+    assert keys(lake) == before
