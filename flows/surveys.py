@@ -57,7 +57,7 @@ def _waits(lake: Lake, survey: str, digest: str) -> bool:
 
 def take_in(request: Request, work: Work) -> SurveyOutcome:
     """Ingest the branch's survey. The status is "passed" as far as ingestion can say."""
-    from ingestion.ingest import ingest_arrival  # zarr, which the other steps do not need
+    from ingestion.arrivals import ingest_arrival  # zarr, which the other steps do not need
 
     lake = Lake(request.lake)
     if work.arrival is None:

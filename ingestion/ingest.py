@@ -18,7 +18,6 @@ from typing import Literal
 import numpy as np
 
 from ingestion.catalog import load_manifest, next_moment, older_version
-from ingestion.discover import Arrival, remember, spec_text
 from ingestion.lake import Lake
 from ingestion.manifest import (
     Contract,
@@ -37,7 +36,6 @@ from ingestion.preflight.inspection import Survey, inspect
 from ingestion.quarantine import quarantine
 from ingestion.source import Source, SourceChangedError, hold, open_source
 from ingestion.spec import SurveySpec, survey_digest
-from ingestion.spec_yaml import SpecError, parse_spec
 from ingestion.volume.conversion import Progress, verify_volume, write_volume
 from ingestion.volume.statistics import AmplitudeStatistics
 from ingestion.withdrawal import withdrawn_finding
@@ -99,7 +97,7 @@ def ingest(
         findings = [*inspection.findings, *([] if known is None else known.findings)]
         if inspection.held or known is not None:
             uris = [source.uri for source in sources]
-            return _hold(lake, survey, digest, findings, original, uris, inspection.notes)
+            return hold_back(lake, survey, digest, findings, original, uris, inspection.notes)
         manifest = _convert(lake, inspection.survey(), survey, digest, digests, progress)
     except SourceChangedError as error:
         return _uploading(survey, str(error))
@@ -112,29 +110,6 @@ def ingest(
         manifest=manifest if published else load_manifest(lake, survey, digest),
         report_key=None,
     )
-
-
-def ingest_arrival(lake: Lake, arrival: Arrival, *, progress: Progress = _silent) -> IngestResult:
-    """``ingest`` for what ``discover`` found, with its spec; the outcome is remembered, so that it is found once."""
-    if arrival.unusable:
-        result = _hold_unusable(lake, arrival)
-        remember(lake, arrival, result.status)
-        return result
-    uris = [lake.uri_of(key) for key in arrival.keys]
-    try:
-        text = spec_text(lake, lake.head(arrival.spec_key)) if arrival.spec_key else b""
-        spec = parse_spec(text, arrival.spec_key or "")
-    except SpecError as error:
-        expected, release = "a readable survey spec", "mend the spec; the survey is taken in by the next run"
-        finding = hold("spec-invalid", printable(str(error)), expected, release)
-        result = _hold(lake, arrival.survey, arrival.fingerprint, [finding], arrival.original_name, uris)
-    else:
-        if arrival.rivals:
-            return _hold_rivals(lake, arrival, uris)  # not remembered: one of them may go
-        result = ingest(uris, lake, spec, name=arrival.original_name, progress=progress)
-    if result.status != "uploading" and not is_withdrawn(result):  # which may end
-        remember(lake, arrival, result.status)
-    return result
 
 
 def is_withdrawn(result: IngestResult) -> bool:
@@ -170,7 +145,7 @@ def _uploading(survey: str, found: str) -> IngestResult:
     )
 
 
-def _hold(
+def hold_back(
     lake: Lake,
     survey: str,
     digest: str,
@@ -179,28 +154,9 @@ def _hold(
     uris: list[str],
     notes: Sequence[str] = (),
 ) -> IngestResult:
+    """Write the quarantine report of a survey; its result."""
     key = quarantine(lake, survey, digest, findings, original_name=original, sources=uris, notes=notes)
     return IngestResult(status="held", survey=survey, digest=digest, findings=findings, manifest=None, report_key=key)
-
-
-def _hold_unusable(lake: Lake, arrival: Arrival) -> IngestResult:
-    finding = hold(
-        "name-unusable",
-        f"a file under incoming/ called {arrival.original_name}",
-        "names in UTF-8 without control characters and without empty parts",
-        "rename the file",
-    )
-    return _hold(lake, arrival.survey, arrival.fingerprint, [finding], arrival.original_name, [])
-
-
-def _hold_rivals(lake: Lake, arrival: Arrival, uris: list[str]) -> IngestResult:
-    finding = hold(
-        "name-given-twice",
-        f"new files that would all be survey {arrival.survey}: {', '.join([*arrival.keys, *arrival.rivals])}",
-        "one new version of a survey at a time",
-        "give each its own `name` in its survey spec, or take away all but one",
-    )
-    return _hold(lake, arrival.survey, arrival.fingerprint, [finding], arrival.original_name, uris)
 
 
 def _known(lake: Lake, survey: str, digest: str, source_digests: list[str]) -> IngestResult | None:

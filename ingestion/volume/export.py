@@ -1,8 +1,9 @@
 """A published survey back to SEG-Y: the bytes of the files that it came from, where the format allows.
 
 Text, binary and trace headers, the order of the traces and what lies around them were kept. What no volume holds is
-written as zeros: samples of dead traces, and traces that the survey spec dropped or averaged. Whether a file is the
-same as its source is told by its SHA-256, which is in the manifest.
+written otherwise: samples of dead traces and traces that the survey spec dropped as zeros, of averaged traces the
+first as their mean and the others as zeros. Whether a file is the same as its source is told by its SHA-256, which is
+in the manifest.
 """
 
 from __future__ import annotations

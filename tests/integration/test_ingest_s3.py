@@ -19,9 +19,10 @@ import pytest
 import segyio
 from segy_bytes import Draft, draft
 
+from ingestion.arrivals import ingest_arrival
 from ingestion.catalog import load_manifest, surveys
 from ingestion.discover import discover
-from ingestion.ingest import IngestResult, ingest, ingest_arrival
+from ingestion.ingest import IngestResult, ingest
 from ingestion.lake import Lake, LakeError
 from ingestion.manifest import Manifest
 from ingestion.quarantine import load_report

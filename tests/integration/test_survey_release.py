@@ -17,9 +17,10 @@ from flows.settings import Settings
 from flows.survey_command import main
 from flows.surveys import find_work
 from flows.week import Request
+from ingestion.arrivals import ingest_arrival
 from ingestion.catalog import digests
 from ingestion.discover import discover
-from ingestion.ingest import IngestResult, ingest, ingest_arrival
+from ingestion.ingest import IngestResult, ingest
 from ingestion.lake import Lake
 from ingestion.manifest import quarantine_folder, verdict_key
 from ingestion.quarantine import load_report, reports

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from segy_bytes import draft
 
+from ingestion.arrivals import ingest_arrival
 from ingestion.discover import discover
-from ingestion.ingest import ingest_arrival
 from ingestion.lake import Lake, LakeError
 
 

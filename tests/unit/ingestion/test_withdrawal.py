@@ -7,9 +7,10 @@ from pathlib import Path
 import pytest
 from segy_bytes import draft
 
+from ingestion.arrivals import ingest_arrival
 from ingestion.catalog import surveys
 from ingestion.discover import discover
-from ingestion.ingest import IngestResult, ingest, ingest_arrival
+from ingestion.ingest import IngestResult, ingest
 from ingestion.lake import Lake
 from ingestion.withdrawal import all_events, events, record, withdrawal, withdrawn_finding
 
