@@ -1,6 +1,6 @@
 """Great Expectations suites over published surveys: verdict, findings, pictures."""
 
-from validation.memory import return_large_blocks
+from ingestion.memory import return_large_blocks
 
 METAFLOW_PACKAGE_POLICY = "include"
 

@@ -32,6 +32,13 @@ def spec_of(file: str, spec_uri: str | None) -> tuple[SurveySpec, list[str], str
     return found.spec, found.uris, found.name
 
 
+def no_survey(lake: Lake, lake_uri: str, wanted: str) -> click.ClickException:
+    """What to raise when nothing on the lake is as ``wanted``."""
+    return click.ClickException(
+        f"no survey {wanted} on {printable(lake.uri)}; `survey list --lake {printable(lake_uri)}` names them"
+    )
+
+
 def existing_lake(uri: str) -> Lake:
     """A lake to read from: a folder that is not there is a slip, not an empty lake, and is not made."""
     from ingestion.lake import Lake, LakeError

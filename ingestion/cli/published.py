@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ingestion.cli.common import JSON_HELP, LAKE_HELP, existing_lake, messages, progress_bar
+from ingestion.cli.common import JSON_HELP, LAKE_HELP, existing_lake, messages, no_survey, progress_bar
 from ingestion.names import printable
 
 if TYPE_CHECKING:
@@ -67,10 +67,7 @@ def show(name: str, lake_uri: str, as_json: bool) -> None:
         known = versions(lake, survey)
         held = [report for report in reports(lake) if report.survey == survey]
         if not known and not held:
-            raise click.ClickException(
-                f"no survey {printable(name)!r} on {printable(lake.uri)}; "
-                f"`survey list --lake {printable(lake_uri)}` names them"
-            )
+            raise no_survey(lake, lake_uri, repr(printable(name)))
         used = _in_use(known)[:1]
         held = [report for report in held if not used or report.created > used[0].since]  # older ones are answered
         manifest = load_manifest(lake, survey, used[0].digest) if used else None

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ingestion.cli.common import JSON_HELP, LAKE_HELP, existing_lake, messages, progress_bar
+from ingestion.cli.common import JSON_HELP, LAKE_HELP, existing_lake, messages, no_survey, progress_bar
 from ingestion.names import printable
 
 if TYPE_CHECKING:
@@ -87,10 +87,8 @@ def _version(lake: Lake, lake_uri: str, name: str, digits: str | None) -> Versio
     for version in versions(lake, safe_identifier(name)):
         if version.digest.startswith(digits or ""):
             return version
-    raise click.ClickException(
-        f"no survey {printable(name)!r}{f' with digest {printable(digits)}' if digits else ''} on "
-        f"{printable(lake.uri)}; `survey list --lake {printable(lake_uri)}` names them"
-    )
+    wanted = repr(printable(name)) + (f" with digest {printable(digits)}" if digits else "")
+    raise no_survey(lake, lake_uri, wanted)
 
 
 def _in_use(lake: Lake) -> tuple[list[Manifest], list[str]]:

@@ -8,6 +8,7 @@ from ingestion.manifest import Finding
 from ingestion.preflight.inspection import Inspection
 from ingestion.proposal.proposed import Proposed, Repair
 from ingestion.proposal.rescue import Arrangement, arrangement, plausible_formats, some_words
+from ingestion.segy.byte_order import order_name
 from ingestion.segy.layout import read_layout
 from ingestion.segy.samples import SAMPLE_BYTES
 from ingestion.source import HeldError
@@ -23,7 +24,7 @@ def rescued(found: Inspection, finding: Finding) -> list[Proposed]:
     if len(formats) != 1:
         return []
     evidence = f"{finding.found}; {way.evidence}"
-    order = "big" if way.order == ">" else "little"
+    order = order_name(way.order)
     values = {
         "endianness": order,
         "sample_format": formats[0],

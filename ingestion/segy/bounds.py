@@ -8,13 +8,12 @@ from __future__ import annotations
 
 from ingestion.manifest import Finding
 from ingestion.segy.byte_order import header_number
-from ingestion.segy.samples import Order
+from ingestion.segy.samples import TRACE_HEADER_BYTES, Order
 from ingestion.segy.text import TEXT_BYTES, decode_text, looks_like_text
 from ingestion.source import HeldError, Source, hold
 from ingestion.spec import SurveySpec
 
 FILE_HEADER_BYTES = 3600
-_TRACE_HEADER_BYTES = 240
 _MOST_TRACE_HEADERS = 100  # a larger number is no number
 
 
@@ -29,8 +28,8 @@ def data_start(
         notes.append(f"first trace at byte {spec.first_trace_byte} by the spec")
         return min(spec.first_trace_byte - 1, source.size)
     start = _declared_start(source, binary, order, revision, notes)
-    begins = source.read(start, min(_TRACE_HEADER_BYTES, source.size - start))
-    if begins.count(0) < _TRACE_HEADER_BYTES // 2 and looks_like_text(begins):
+    begins = source.read(start, min(TRACE_HEADER_BYTES, source.size - start))
+    if begins.count(0) < TRACE_HEADER_BYTES // 2 and looks_like_text(begins):
         count = (start - FILE_HEADER_BYTES) // TEXT_BYTES
         raise HeldError(_bad_extended(f"text at byte {start}, after {count} declared extended text headers"))
     return start

@@ -59,7 +59,7 @@ class Layout:
     @property
     def source_format(self) -> str:
         """For people: "big ibm"."""
-        return f"{'big' if self.order == '>' else 'little'} {self.sample_format}"
+        return f"{order_name(self.order)} {self.sample_format}"
 
 
 def read_layout(source: Source, spec: SurveySpec) -> Layout:

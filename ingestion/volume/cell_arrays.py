@@ -15,9 +15,10 @@ import numpy.typing as npt
 from ingestion.lake import Lake
 from ingestion.preflight.geometry import coordinates
 from ingestion.preflight.inspection import Survey
+from ingestion.preflight.scan import Raw
 from ingestion.segy.samples import TRACE_HEADER_BYTES
 from ingestion.volume.mdio_layout import CELL_ARRAYS, cell_chunks, header_fields, stored_array
-from ingestion.volume.tiles import Raw, Tile, boxes
+from ingestion.volume.tiles import Tile, boxes
 
 Values = npt.NDArray[Any]
 _KEPT_APART = slice(232, 240)  # bytes of a trace header that the standard leaves unassigned

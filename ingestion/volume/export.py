@@ -13,19 +13,21 @@ import mmap
 import os
 from collections.abc import Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from ingestion.lake import Lake, LakeError
-from ingestion.manifest import Contract, Digest, Manifest
+from ingestion.manifest import Contract, Digest, Manifest, SourceFile
 from ingestion.names import printable
+from ingestion.preflight.scan import Raw
 from ingestion.segy.samples import SAMPLE_BYTES, TRACE_HEADER_BYTES, Order, encode
 from ingestion.spec import SampleFormat
 from ingestion.volume.cell_arrays import stored_headers
 from ingestion.volume.conversion import Progress
 from ingestion.volume.mdio_layout import AFTER_TRACES, AMPLITUDE, BEFORE_TRACES, stored_array
-from ingestion.volume.tiles import Raw, Tile, tiles
+from ingestion.volume.tiles import Tile, tiles
 from ingestion.volume.verification import verify
 
 
@@ -51,8 +53,9 @@ def export(lake: Lake, manifest: Manifest, folder: Path, progress: Progress) -> 
             raise FileExistsError(f"{printable(str(target))} exists and is not overwritten; give another folder")
     written: list[ExportedFile] = []
     try:
-        for number, target in enumerate(targets):
-            written.append(_File(lake, manifest, number).write(target, progress))
+        kept = _kept_of_files(lake, manifest, _trace_bytes(manifest))
+        for source, around, target in zip(manifest.sources, kept, targets, strict=True):
+            written.append(_File(lake, manifest, source, around).write(target, progress))
     except (RuntimeError, ValueError):  # what is stored there no codec reads
         _refuse_damaged(lake, manifest, written, progress)
         raise
@@ -76,29 +79,43 @@ def _refuse_damaged(lake: Lake, manifest: Manifest, written: list[ExportedFile],
     )
 
 
+class _Kept(NamedTuple):
+    """What was kept of one file beside its traces, and which these are."""
+
+    before: npt.NDArray[np.uint8]
+    after: npt.NDArray[np.uint8]
+    first: int  # trace of the survey
+    traces: int
+
+
+def _kept_of_files(lake: Lake, manifest: Manifest, trace_bytes: int) -> list[_Kept]:
+    """Of all files, in order. Raises ``LakeError`` when the bytes before the traces of one were not kept."""
+    store, found, first = _store(manifest), [], 0
+    for number, source in enumerate(manifest.sources):
+        before, after = (
+            np.asarray(_array(lake, store, name.format(number))[...]) for name in (BEFORE_TRACES, AFTER_TRACES)
+        )
+        if not len(before):  # then nothing tells where the traces begin
+            raise LakeError(f"{store}: the bytes before the traces were too many to keep, so no SEG-Y can be written")
+        traces = (source.size - len(before) - len(after)) // trace_bytes
+        found.append(_Kept(before, after, first, traces))
+        first += traces
+    return found
+
+
+def _store(manifest: Manifest) -> str:
+    return f"{manifest.folder}/{manifest.volume.path}"
+
+
 class _File:
     """One of the files of a survey."""
 
-    def __init__(self, lake: Lake, manifest: Manifest, number: int) -> None:
-        self.lake, self.manifest, self.source = lake, manifest, manifest.sources[number]
-        self.store = f"{manifest.folder}/{manifest.volume.path}"
-        order, self.format = _described(manifest.source_format)
-        self.order = order
-        self.trace_bytes = TRACE_HEADER_BYTES + manifest.sample.count * SAMPLE_BYTES[self.format]
-        kept = [
-            [np.asarray(_array(lake, self.store, name.format(file))[...]) for name in (BEFORE_TRACES, AFTER_TRACES)]
-            for file in range(number + 1)
-        ]
-        counts = [
-            (source.size - len(before) - len(after)) // self.trace_bytes
-            for source, (before, after) in zip(manifest.sources, kept, strict=False)
-        ]
-        if not all(len(before) for before, _ in kept):  # then nothing tells where the traces begin
-            raise LakeError(
-                f"{self.store}: the bytes before the traces were too many to keep, so no SEG-Y can be written"
-            )
-        self.before, self.after = kept[-1]
-        self.first, self.traces = sum(counts[:-1]), counts[-1]
+    def __init__(self, lake: Lake, manifest: Manifest, source: SourceFile, kept: _Kept) -> None:
+        self.lake, self.manifest, self.source = lake, manifest, source
+        self.store = _store(manifest)
+        self.order, self.format = _described(manifest.source_format)
+        self.trace_bytes = _trace_bytes(manifest)
+        self.before, self.after, self.first, self.traces = kept
 
     def write(self, target: Path, progress: Progress) -> ExportedFile:
         """Write the file; its digest."""
@@ -115,15 +132,6 @@ class _File:
         return ExportedFile(
             path=str(target), size=self.source.size, sha256=digest, same_as_source=digest == self.source.sha256
         )
-
-    def _write_into(self, mapped: mmap.mmap, progress: Progress) -> str:
-        whole = np.frombuffer(mapped, np.uint8)
-        whole[: len(self.before)] = self.before
-        whole[len(whole) - len(self.after) :] = self.after
-        body = whole[len(self.before) :][: self.traces * self.trace_bytes]
-        for _ in self._fill(body.reshape(self.traces, self.trace_bytes), progress):
-            mapped.madvise(mmap.MADV_DONTNEED)
-        return hashlib.sha256(mapped).hexdigest()
 
     def _write_mapped(self, descriptor: int, progress: Progress) -> None:
         mapped = mmap.mmap(descriptor, self.source.size)  # closed with its last view: no error hides another
@@ -166,6 +174,11 @@ def _array(lake: Lake, store: str, name: str) -> npt.NDArray[np.generic]:
             f"{store} holds no {name}: it was published by a version that kept too little to write SEG-Y; "
             "ingest the survey again"
         ) from error
+
+
+def _trace_bytes(manifest: Manifest) -> int:
+    _, sample_format = _described(manifest.source_format)
+    return TRACE_HEADER_BYTES + manifest.sample.count * SAMPLE_BYTES[sample_format]
 
 
 def _described(source_format: str) -> tuple[Order, SampleFormat]:

@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ingestion.preflight.grid import Grid
+from ingestion.preflight.scan import Raw
 from ingestion.preflight.traces import Traces
 from ingestion.segy.kernels import decode_to_cells
 from ingestion.segy.samples import TRACE_HEADER_BYTES, decode, words_of
@@ -24,8 +25,6 @@ _TILE_BYTES = 96 * 1024 * 1024  # of samples: 1536 of each trace in a column of 
 _WIDE_BYTES = 64 * 1024 * 1024  # of a tile of several columns
 _REQUEST_BYTES = 2 * 1024 * 1024
 _GAP = 4  # unwanted traces read along rather than asked around
-
-Raw = npt.NDArray[np.uint8]
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import struct
-from collections.abc import Callable
 from datetime import date
 from pathlib import Path
 from typing import Any
@@ -15,6 +14,7 @@ from click.testing import CliRunner, Result
 from dirty_matrix import Case, seeded
 from dirty_matrix import write as write_case
 from segy_bytes import Draft, draft
+from spoils import Spoil, fields, put, several
 
 from ingestion.cli import main
 from ingestion.preflight.inspection import inspect
@@ -24,7 +24,6 @@ from ingestion.spec import SurveySpec
 from ingestion.spec_yaml import parse_spec
 
 SHAPE = (8, 9, 40)
-Spoil = Callable[[Draft], Any]  # changes the draft; may return bytes instead
 
 
 def survey(*arguments: str) -> Result:
@@ -42,28 +41,6 @@ def write(folder: Path, spoil: Spoil, order: str = ">", **fields: Any) -> Path:
 
 def proposal_of(path: Path) -> Proposal:
     return propose([open_source(str(path))])
-
-
-def header(name: str, where: Any, value: Any) -> Spoil:
-    def spoil(made: Draft) -> None:
-        made.headers.setdefault(name, np.zeros(len(made), int))[where] = value
-
-    return spoil
-
-
-def fields(**values: Any) -> Spoil:
-    def spoil(made: Draft) -> None:
-        for name, value in values.items():
-            setattr(made, name, value)
-
-    return spoil
-
-
-def several(*spoils: Spoil) -> Spoil:
-    def spoil(made: Draft) -> Any:
-        return [one(made) for one in spoils][-1]
-
-    return spoil
 
 
 def moved(inline: str, crossline: str) -> Spoil:
@@ -133,39 +110,39 @@ RELEASED: dict[str, tuple[Spoil, dict[str, Any]]] = {
     "int16 without code": (labelled(3, 0), {"sample_format": "int16"}),
     "int8 under a nonsense code": (labelled(8, 12345), {"sample_format": "int8"}),
     "a wrong count": (fields(count=41), {"samples_per_trace": 40}),
-    "no count anywhere": (several(fields(count=0), header("count", ..., 0)), {"samples_per_trace": 40}),
+    "no count anywhere": (several(fields(count=0), put("count", ..., 0)), {"samples_per_trace": 40}),
     "no count, and no sequence": (
-        several(fields(count=0), header("count", ..., 0), header("sequence", ..., 0)),
+        several(fields(count=0), put("count", ..., 0), put("sequence", ..., 0)),
         {"samples_per_trace": 40},
     ),
     "text headers that are not there": (fields(extended=300), {"first_trace_byte": 3601}),
-    "a wild inline": (header("inline", 17, 90_000), {"drop_traces": [18]}),
-    "wild in both": (several(header("inline", 17, 90_000), header("crossline", 30, -9000)), {"drop_traces": [18, 31]}),
-    "a coordinate off": (header("x", 20, 44_000_000), {"drop_traces": [21]}),
+    "a wild inline": (put("inline", 17, 90_000), {"drop_traces": [18]}),
+    "wild in both": (several(put("inline", 17, 90_000), put("crossline", 30, -9000)), {"drop_traces": [18, 31]}),
+    "a coordinate off": (put("x", 20, 44_000_000), {"drop_traces": [21]}),
     "copies": (copies, {"duplicates": "first"}),
     "a NaN": (lambda made: made.samples.__setitem__((3, 4), np.nan), {"non_finite": "dead"}),
-    "auxiliary traces": (header("trace_id", [0, 1], 5), {"auxiliary": "drop"}),
+    "auxiliary traces": (put("trace_id", [0, 1], 5), {"auxiliary": "drop"}),
     "text speaks of depth": (fields(text="C 1 KIRCHHOFF PSDM STACK"), {"domain": "depth"}),
-    "an interval that differs": (header("interval", [5], 2000), {"sample_interval": 4.0}),
+    "an interval that differs": (put("interval", [5], 2000), {"sample_interval": 4.0}),
     "no interval, but a text": (
-        several(fields(interval=0, text="C 1 SAMPLE INTERVAL: 2.5 MS"), header("interval", ..., 0)),
+        several(fields(interval=0, text="C 1 SAMPLE INTERVAL: 2.5 MS"), put("interval", ..., 0)),
         {"sample_interval": 2.5},
     ),
     "interval against header": (
-        several(fields(text="C 4 SAMPLE RATE 2 MS"), header("interval", ..., 2000)),
+        several(fields(text="C 4 SAMPLE RATE 2 MS"), put("interval", ..., 2000)),
         {"sample_interval": 2.0},
     ),
-    "an interval in ms": (several(fields(interval=4), header("interval", ..., 4)), {"sample_interval": 4.0}),
+    "an interval in ms": (several(fields(interval=4), put("interval", ..., 4)), {"sample_interval": 4.0}),
     "lines and coordinates exchanged": (
         exchanged,
         {"inline_byte": 181, "crossline_byte": 185, "cdp_x_byte": 189, "cdp_y_byte": 193},
     ),
-    "scalars of some traces wrong": (header("scalar", slice(3, 8), -10), {"coordinate_scalar": -100}),
-    "a delay that differs": (header("delay", [5], 1000), {"first_sample": 0.0}),
-    "a count that differs": (header("count", 4, 19), {"samples_per_trace": 40}),
+    "scalars of some traces wrong": (put("scalar", slice(3, 8), -10), {"coordinate_scalar": -100}),
+    "a delay that differs": (put("delay", [5], 1000), {"first_sample": 0.0}),
+    "a count that differs": (put("count", 4, 19), {"samples_per_trace": 40}),
     "source coordinates": (source_coordinates, {"cdp_x_byte": 73, "cdp_y_byte": 77}),
     "group coordinates": (group_coordinates, {"cdp_x_byte": 81, "cdp_y_byte": 85}),
-    "scalar off by a hundred": (header("scalar", ..., 1), {"coordinate_scalar": -100}),
+    "scalar off by a hundred": (put("scalar", ..., 1), {"coordinate_scalar": -100}),
     "three at once": (
         wrong_lines_format_and_a_nan,
         {"sample_format": "ieee", "inline_byte": 9, "crossline_byte": 21, "non_finite": "dead"},
@@ -247,11 +224,11 @@ UNRESOLVED: dict[str, tuple[Spoil, str]] = {
     "intervals of revision 2": (fields(revision=b"\x02\x00", binary={73: ("d", 4.0)}), "sample-interval-conflict"),
     "traces missing of a counted number": (fields(revision=b"\x02\x00", binary={313: ("Q", 100)}), "100 are declared"),
     "no count, blank headers": (
-        several(fields(count=0), *(header(name, ..., 0) for name in ("count", "sequence", "interval"))),
+        several(fields(count=0), *(put(name, ..., 0) for name in ("count", "sequence", "interval"))),
         "counts of samples divide the file into whole traces; at none of them do regular trace headers follow",
     ),
     "all zero": (lambda made: made.samples.fill(0), "all-zero"),
-    "numbers nowhere": (header("inline", ..., 7), "no other header bytes"),
+    "numbers nowhere": (put("inline", ..., 7), "no other header bytes"),
 }
 
 
@@ -267,8 +244,8 @@ def test_where_nothing_can_be_proposed_it_says_why(kind: str, tmp_path: Path) ->
 
 GUESSED: dict[str, tuple[Spoil, str, list[str]]] = {
     "copies that differ": (other_copies, "duplicates", ["last", "mean"]),
-    "many delays": (header("delay", slice(0, 30), 1000), "first_sample", ["1000"]),
-    "interval against header": (header("interval", ..., 2000), "sample_interval", ["2"]),
+    "many delays": (put("delay", slice(0, 30), 1000), "first_sample", ["1000"]),
+    "interval against header": (put("interval", ..., 2000), "sample_interval", ["2"]),
     "depth and time": (fields(text="C 1 PSDM STACK IN DEPTH, STRETCHED TO TIME"), "domain", ["time"]),
 }
 
@@ -368,7 +345,7 @@ def test_what_a_spec_says_stays_and_what_is_missing_is_added(tmp_path: Path) -> 
 
 
 def test_dropped_traces_of_a_spec_are_joined_by_others(tmp_path: Path) -> None:
-    path = write(tmp_path, header("inline", 17, 90_000))
+    path = write(tmp_path, put("inline", 17, 90_000))
     (tmp_path / "mine.yaml").write_text("drop_traces: [3]")
     said = survey("propose", str(path), "--spec", str(tmp_path / "mine.yaml"))
     assert parse_spec(said.stdout.encode(), "proposed").drop_traces == [3, 18]
