@@ -27,7 +27,8 @@ def train(config: RunConfig, processes: int, launcher: Launcher, show: Callable[
     lake = Lake(config.lake)
     key = job_key(lake, config.run)
     tracking = {name: os.environ[name] for name in ("MLFLOW_TRACKING_URI",) if name in os.environ}
-    launcher.submit(Job(key, "seismic_model.train", ("--config", lake.uri_of(config.key)), processes, tracking))
+    arguments = ("--config", lake.uri_of(config.key))
+    launcher.submit(Job(key, config.run, "seismic_model.train", arguments, processes, tracking))
     shown = 0
     while True:
         status = launcher.find(key)

@@ -75,7 +75,7 @@ def ingest(
     """
     share_arenas()
     spec = spec or SurveySpec()
-    sources = [open_source(uri) for uri in ([source_uris] if isinstance(source_uris, str) else source_uris)]
+    sources = [open_source(uri).copied() for uri in ([source_uris] if isinstance(source_uris, str) else source_uris)]
     original = spec.name or name or sources[0].name.rpartition(".")[0] or sources[0].name
     survey = safe_identifier(original)
     if withdrawn := _withdrawn(lake, survey, None):  # before anything large is read

@@ -92,6 +92,11 @@ class Lake:
                 "check the bucket, AWS_ENDPOINT_URL, AWS_REGION and the credentials (AWS_ACCESS_KEY_ID, …)"
             ) from error
 
+    @property
+    def remote(self) -> bool:
+        """Whether a server holds the objects."""
+        return isinstance(self.store, S3Store)
+
     def uri_of(self, key: str) -> str:
         """The absolute URI of ``key`` (percent-encoded in a ``file://`` URI)."""
         key = _checked(key)

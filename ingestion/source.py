@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import hashlib
+import os
+import shutil
+import tempfile
 from collections import deque
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from urllib.parse import unquote
 
@@ -36,6 +39,33 @@ def hold(code: str, found: str, expected: str, release: str, examples: list[str]
     return Finding(code=code, severity="hold", found=found, expected=expected, release=release, examples=examples or [])
 
 
+class LocalCopy:
+    """The bytes of a file as they were first read, from its start on, in the temporary folder (``TMPDIR``).
+
+    It is filled by ``Source.blocks``, for one reader at a time, and vanishes with the process. Raises ``OSError`` when
+    that folder has not twice the room.
+    """
+
+    def __init__(self, size: int) -> None:
+        folder = tempfile.gettempdir()
+        if shutil.disk_usage(folder).free < 2 * size:  # the table of traces needs some too
+            raise OSError(f"{folder} has too little room for {size} bytes")
+        self._file = tempfile.TemporaryFile(prefix="survey-")  # noqa: SIM115: lives as long as this
+        os.posix_fallocate(self._file.fileno(), 0, size)  # so that two at once do not fill the disk
+        self.length = 0
+
+    def append(self, start: int, data: memoryview) -> None:
+        """Keep ``data`` when it is what comes next."""
+        if start == self.length and os.pwrite(self._file.fileno(), data, start) == len(data):
+            self.length += len(data)
+
+    def read(self, start: int, length: int) -> memoryview | None:
+        """These bytes; None when they are not all there."""
+        if start + length > self.length:
+            return None
+        return memoryview(os.pread(self._file.fileno(), length, start))
+
+
 @dataclass(frozen=True)
 class Source:
     """One SEG-Y file."""
@@ -46,6 +76,16 @@ class Source:
     size: int
     etag: str | None
     modified: float
+    copy: LocalCopy | None = None
+
+    def copied(self) -> Source:
+        """A source that asks a server for each byte once, where the temporary folder has room for a copy."""
+        if not self.lake.remote:
+            return self
+        try:
+            return replace(self, copy=LocalCopy(self.size))
+        except OSError:
+            return self
 
     @property
     def name(self) -> str:
@@ -58,6 +98,8 @@ class Source:
 
     def buffer(self, start: int, length: int) -> memoryview:
         """As ``read``, without a copy of what may be large."""
+        if self.copy and (kept := self.copy.read(start, length)):
+            return kept
         try:
             data = self.lake.buffer(self.key, start, length) if length else memoryview(b"")
         except (FileNotFoundError, BaseError):  # of a range beyond the end the stores say only that it is invalid
@@ -69,14 +111,21 @@ class Source:
 
     def blocks(self, start: int, stop: int, block: int = BLOCK_BYTES) -> Iterator[memoryview]:
         """Bytes ``start`` to ``stop`` in order, ``block`` at a time, the next ones fetched meanwhile."""
-        pending: deque[Future[memoryview]] = deque()
+        pending: deque[tuple[int, Future[memoryview]]] = deque()
+
+        def first() -> memoryview:
+            offset, read = pending.popleft()
+            if self.copy:
+                self.copy.append(offset, read.result())
+            return read.result()
+
         with ThreadPoolExecutor(_AHEAD) as ahead:
             for offset in range(start, stop, block):
-                pending.append(ahead.submit(self.buffer, offset, min(block, stop - offset)))
+                pending.append((offset, ahead.submit(self.buffer, offset, min(block, stop - offset))))
                 if len(pending) == _AHEAD:
-                    yield pending.popleft().result()
+                    yield first()
             while pending:
-                yield pending.popleft().result()
+                yield first()
 
     def sha256(self) -> str:
         """Digest of the whole file. Raises ``SourceChangedError`` when it changes meanwhile."""

@@ -14,9 +14,21 @@ from typing import Protocol
 class State(Enum):
     """What a launcher can say of a job."""
 
+    PENDING = "pending"  # accepted, and waits for nodes
     RUNNING = "running"
     SUCCEEDED = "succeeded"
     FAILED = "failed"  # ended otherwise than with exit code 0, or lost; submitting again resumes it
+
+
+class Cause(Enum):
+    """Why a job failed, as far as its scheduler tells them apart."""
+
+    ERROR = "an error of its own"
+    OUT_OF_MEMORY = "out of memory"
+    NODE_LOST = "a node was lost"
+    PREEMPTED = "preempted"
+    TIME_LIMIT = "its time limit"
+    CANCELLED = "cancelled"
 
 
 @dataclass(frozen=True)
@@ -27,32 +39,46 @@ class Job:
     """
 
     key: str
+    name: str  # for people
     module: str
     arguments: tuple[str, ...]
     processes: int
     environment: dict[str, str] = field(default_factory=dict)
+    hours: float | None = None  # after which the scheduler may end it
+    exclude: tuple[str, ...] = ()  # nodes that it must not run on
 
 
 @dataclass(frozen=True)
 class Status:
-    """A job's state, and for a person: the exit code and the end of its log."""
+    """A job's state, and for a person: its cause and exit code, where it is, and the end of its log."""
 
     state: State
     exit_code: int | None
     log_tail: str
+    cause: Cause | None = None  # of a failed one
+    place: str = ""  # such as "Slurm job 17 on n[1-2]"
+    bad_nodes: tuple[str, ...] = ()  # lost, or refused by the health check
+
+
+class LauncherError(Exception):
+    """The scheduler refuses the job; the message says what was asked, what it answered, and what to change."""
+
+
+class UnreachableError(LauncherError):
+    """The scheduler does not answer; asking again later may help."""
 
 
 class Launcher(Protocol):
     """Submit, find, watch, cancel."""
 
     def submit(self, job: Job) -> None:
-        """Start ``job``; when one already runs under its key, attach to that one."""
+        """Start ``job``; when one already waits or runs under its key, attach to that one. Raises ``LauncherError``."""
 
     def find(self, key: str) -> Status | None:
-        """The status of the newest job under ``key``, or None when there never was one here."""
+        """The status of the newest job under ``key``, or None when there never was one. Raises ``LauncherError``."""
 
     def cancel(self, key: str) -> None:
-        """Ask the job to save and stop; kill it when it does not."""
+        """Ask the job to save and stop; kill it when it does not. Raises ``LauncherError``."""
 
 
 def launcher(name: str) -> Launcher:

@@ -17,7 +17,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from flows.launchers import Job, State, Status
+from flows.launchers import Cause, Job, State, Status
 
 _LOG_TAIL = 4000  # bytes
 _SAVE_SECONDS = 120  # in which a training process ends its step and saves, once it has got SIGTERM
@@ -60,7 +60,8 @@ class LocalLauncher:
         code = folder / "exit_code"
         exit_code = int(code.read_text()) if code.exists() and not running else None
         state = State.RUNNING if running else State.SUCCEEDED if exit_code == 0 else State.FAILED
-        return Status(state, exit_code, _tail(folder / "log"))
+        cause = Cause.ERROR if state is State.FAILED else None
+        return Status(state, exit_code, _tail(folder / "log"), cause, "this machine")
 
     def cancel(self, key: str) -> None:
         """SIGTERM to the whole group, SIGKILL to what is left after two minutes."""

@@ -5,8 +5,10 @@ from __future__ import annotations
 import hashlib
 import os
 import random
+import shutil
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -19,6 +21,7 @@ import pytest
 import segyio
 from segy_bytes import Draft, draft
 
+import ingestion.ingest
 from ingestion.arrivals import ingest_arrival
 from ingestion.catalog import load_manifest, surveys
 from ingestion.discover import discover
@@ -206,6 +209,44 @@ def test_a_key_that_cannot_be_read_holds_back_no_other(lake: Lake) -> None:
         "a\\nb.sgy": "held",
     }
     assert discover(lake) == []
+
+
+@pytest.mark.parametrize("room", [True, False])
+def test_a_file_is_downloaded_once_where_a_copy_has_room(
+    room: bool, lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data = draft((60, 40, 100)).to_bytes()
+    lake.write("big.sgy", data)
+    asked, buffer = [0], Lake.buffer
+
+    def counted(self: Lake, key: str, start: int, length: int) -> memoryview:
+        asked[0] += length if key == "big.sgy" else 0
+        return buffer(self, key, start, length)
+
+    monkeypatch.setattr(Lake, "buffer", counted)
+    if not room:
+        usage = shutil.disk_usage(scratch := tempfile.gettempdir())
+        little = usage._replace(free=len(data) * 3 // 2)
+        monkeypatch.setattr(shutil, "disk_usage", lambda folder: little if folder == scratch else usage)
+    result = ingest(lake.uri_of("big.sgy"), lake)
+    assert result.status == "published"
+    headers = 10_000  # looked at before
+    assert asked[0] <= len(data) + headers if room else asked[0] > 1.9 * len(data)
+
+
+def test_a_file_on_s3_that_is_replaced_meanwhile_is_left_for_the_next_run(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lake.write("a.sgy", draft().to_bytes())
+    write = ingestion.ingest.write_volume
+
+    def replaced(*arguments: Any) -> Any:
+        lake.write("a.sgy", draft(seed=9).to_bytes())
+        return write(*arguments)
+
+    monkeypatch.setattr(ingestion.ingest, "write_volume", replaced)
+    assert ingest(lake.uri_of("a.sgy"), lake).status == "uploading"
+    assert surveys(lake) == []
 
 
 def test_a_bucket_that_is_not_there_is_said(lake: Lake) -> None:

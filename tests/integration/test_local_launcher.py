@@ -33,7 +33,7 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def job(place: Path, *arguments: str, key: str = "lake/run'; $(touch x)") -> Job:
-    return Job(key, "sfm_test_worker", (str(place), *arguments), processes=2)
+    return Job(key, "run", "sfm_test_worker", (str(place), *arguments), processes=2)
 
 
 def pids(place: Path) -> list[int]:
