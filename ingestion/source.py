@@ -50,7 +50,7 @@ class LocalCopy:
         folder = tempfile.gettempdir()
         if shutil.disk_usage(folder).free < 2 * size:  # the table of traces needs some too
             raise OSError(f"{folder} has too little room for {size} bytes")
-        self._file = tempfile.TemporaryFile(prefix="survey-")  # noqa: SIM115: lives as long as this
+        self._file = tempfile.TemporaryFile(prefix="survey-")  # noqa: SIM115
         os.posix_fallocate(self._file.fileno(), 0, size)  # so that two at once do not fill the disk
         self.length = 0
 
