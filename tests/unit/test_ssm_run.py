@@ -1,0 +1,95 @@
+"""deploy/ssm-run against an `aws` that does what a session does: runs the document's command, tells no status."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+SSM_RUN = Path(__file__).parents[2] / "deploy" / "ssm-run"
+TARGET = "sagemaker-cluster:abc123_workers-i-0123456789abcdef0"
+SESSION = f"""#!{sys.executable}
+import json, os, subprocess, sys
+given = dict(zip(sys.argv[3::2], sys.argv[4::2]))
+assert sys.argv[1:3] == ["ssm", "start-session"]
+assert given["--document-name"] == "AWS-StartNonInteractiveCommand"
+print("\\nStarting session with SessionId: me-0123\\r\\n", flush=True)
+if os.environ.get("SESSION_FAILS"):
+    print("An error occurred (TargetNotConnected) when calling the StartSession operation", file=sys.stderr)
+    sys.exit(254)
+command, = json.loads(given["--parameters"])["command"]
+said = subprocess.run(["sh", "-c", command], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE).stdout
+sys.stdout.buffer.write(said.replace(b"\\n", b"\\r\\n"))
+print("\\n\\nExiting session with sessionId: me-0123.\\n")
+"""
+
+
+@pytest.fixture(scope="module")
+def path(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A PATH on which `aws` is the one above, and `python3` this one."""
+    folder = tmp_path_factory.mktemp("bin")
+    (folder / "aws").write_text(SESSION)
+    (folder / "aws").chmod(0o755)
+    (folder / "python3").symlink_to(sys.executable)
+    return f"{folder}:/usr/bin:/bin"
+
+
+def run(path: str, command: str, text: str = "", target: str = TARGET, **more: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [SSM_RUN, target, command], input=text, env=os.environ | {"PATH": path} | more, capture_output=True, text=True
+    )
+
+
+def test_output_error_and_status_are_the_commands(path: str) -> None:
+    done = run(path, "echo 'job 17'; echo no such partition >&2; exit 3")
+
+    assert (done.stdout, done.stderr, done.returncode) == ("job 17\n", "no such partition\n", 3)
+
+
+def test_standard_input_reaches_the_command(path: str) -> None:
+    script = "#!/bin/bash\necho '{{ssm:parameter}}' \"$HOME\" `id`\n"
+
+    assert run(path, "cat", script).stdout == script
+
+
+@settings(max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(name=st.text(st.characters(codec="utf-8", exclude_characters="\0\r")))
+def test_a_quoted_word_arrives_as_it_was(path: str, name: str) -> None:
+    done = run(path, f"printf %s {shlex.quote(name)}")
+
+    assert (done.stdout, done.returncode) == (name, 0)
+
+
+def test_a_node_that_cannot_be_asked_is_255_with_what_was_said(path: str) -> None:
+    done = run(path, "squeue", SESSION_FAILS="1")
+
+    assert done.returncode == 255
+    assert done.stdout == ""
+    assert "TargetNotConnected" in done.stderr
+
+
+def test_no_aws_is_255(tmp_path: Path) -> None:
+    (tmp_path / "python3").symlink_to(sys.executable)
+
+    done = run(str(tmp_path), "squeue")
+
+    assert (done.returncode, done.stdout) == (255, "")
+    assert "install the AWS command line" in done.stderr
+
+
+@pytest.mark.parametrize("target", ["--profile=x", "", "a b", "i-1\n"])
+def test_a_target_that_is_none_is_refused(path: str, target: str) -> None:
+    assert run(path, "true", target=target).returncode == 2
+
+
+def test_too_much_for_a_session_is_refused(path: str) -> None:
+    done = run(path, "cat", "x" * 60_000)
+
+    assert done.returncode == 2
+    assert "65535" in done.stderr
