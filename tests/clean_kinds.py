@@ -71,6 +71,12 @@ def gone_edge(made: Draft) -> None:
     made.take(made.headers["crossline"] - 300 < 8 - (made.headers["inline"] - 100))
 
 
+def single_traces_beyond_gaps(made: Draft) -> None:
+    """One trace on the last inline and on the first crossline, whose neighbours are not there."""
+    i, x = made.headers["inline"] - 100, made.headers["crossline"] - 300
+    made.take(~np.isin(x, [0, 1]) & (i < 6) | (i == 7) & (x == 4) | (i == 2) & (x == 0))
+
+
 def huge_coordinates(made: Draft) -> None:
     made.headers |= {name: made.headers[name] // 100 + 2_000_000_000 for name in ("x", "y")}
     made.headers["scalar"] = np.ones(len(made), int)
@@ -138,6 +144,7 @@ CLEAN: dict[str, Kind] = {
     "missing inlines": clean(picked(lambda m: ~np.isin(m.headers["inline"], [102, 103]))),
     "missing last trace": clean(picked(lambda m: np.arange(len(m) - 1))),
     "an irregular edge": clean(gone_edge),
+    "single traces beyond gaps": clean(single_traces_beyond_gaps, how={"shape": (8, 11, 50)}, variants=4),
     "2 by 2 traces": clean(picked(lambda m: [0, 1, 7, 8])),
     "one sample a trace": clean(how={"shape": (12, 14, 1)}),
     "numbers at 9 and 21": clean(numbers_at("at_9", "at_21"), spec={"inline_byte": 9, "crossline_byte": 21}),

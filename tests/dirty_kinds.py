@@ -319,6 +319,12 @@ GRID: dict[str, Kind] = {
         several(typo("inline", 90_000), put("crossline", 30, 77_777)), "wild-inline", "wild-crossline",
         release={"drop_traces": [18, 31]},
     ),
+    "a near inline of one trace": held(
+        typo("inline", 107), "wild-inline", how={"shape": (6, 9, 50)}, release=_TYPO_TRACE, said="107"
+    ),
+    "a near crossline of one trace": held(
+        typo("crossline", 297), "wild-crossline", how={"shape": (9, 8, 50)}, release=_TYPO_TRACE, said="297"
+    ),
     "an inline between the steps": held(
         several(typo("inline", 105), put("crossline", 17, 300)), "inline-off-step", how={"inlines": (100, 2)},
         release=_TYPO_TRACE,

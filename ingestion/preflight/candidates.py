@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ingestion.preflight.header_fields import Headers, Numbers, Place, read_columns, sampled
+from ingestion.preflight.placement import fit_affine
 from ingestion.preflight.vertical import scaled
 from ingestion.segy.layout import Layout
 from ingestion.segy.samples import Order
@@ -227,8 +228,6 @@ def _residual(inline: Numbers, crossline: Numbers, points: list[npt.NDArray[np.f
 
     Of several kinds of coordinates the best one speaks. Infinite where the grid would have no area.
     """
-    from ingestion.preflight.geometry import fit_affine
-
     if not points:
         return None
     index = np.stack([_steps(inline), _steps(crossline)], axis=1)

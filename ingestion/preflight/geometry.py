@@ -2,32 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
 
 from ingestion.manifest import Finding, Geometry
 from ingestion.preflight.grid import Grid
-from ingestion.preflight.traces import Mask, Rows, Traces
-from ingestion.preflight.vertical import scaled
+from ingestion.preflight.placement import LineMap, design, tolerance
+from ingestion.preflight.traces import Mask, Traces
 from ingestion.source import hold
 from ingestion.spec import SurveySpec
 
-Coordinates = npt.NDArray[np.float64]  # (traces, 2): x, y
-_FITTED = 200_000  # traces at most: of a million, the fit alone takes 200 MB
 _UNITS = {2: ("seconds of arc", 1_296_000), 3: ("decimal degrees", 360), 4: ("degrees, minutes, seconds", 36_000_000)}
 BIN_SIZES = (0.5, 500.0)  # coordinate units; a test keeps validation/suites.yaml at these
-
-
-def coordinates(
-    traces: Traces, spec: SurveySpec, x: str = "cdp_x", y: str = "cdp_y", rows: Rows = slice(None)
-) -> Coordinates:
-    """(rows, 2) coordinates in their unit, each trace with its own scalar (bytes 71-72) unless the spec has one."""
-    scalar = traces.column("coordinate_scalar", rows)
-    if spec.coordinate_scalar is not None:
-        scalar = np.full_like(scalar, spec.coordinate_scalar)
-    return np.stack([scaled(traces.column(name, rows), scalar) for name in (x, y)], axis=1)
 
 
 def locate(
@@ -44,7 +32,7 @@ def locate(
         notes.append(f"coordinate scalar {spec.coordinate_scalar} by the spec")
     elif zeros:
         notes.append(f"coordinate scalar 0 in {zeros} live traces read as 1")
-    map_ = _Map(traces, live, grid, spec)
+    map_ = LineMap(traces, live, grid.inline, grid.crossline, spec)
     extent = map_.extent()
     if not extent.any():
         finding = _elsewhere(map_)
@@ -68,105 +56,19 @@ def locate(
     return _geometry(spec.crs, fit, map_.farthest(fit)[1], grid), [], notes
 
 
-@dataclass(frozen=True)
-class _Map:
-    """Line numbers and coordinates of the live traces, some at a time."""
-
-    traces: Traces
-    live: Mask
-    grid: Grid
-    spec: SurveySpec
-    fields: tuple[str, str] = ("cdp_x", "cdp_y")
-
-    def xy(self, rows: Rows) -> Coordinates:
-        """(rows, 2) coordinates."""
-        return coordinates(self.traces, self.spec, *self.fields, rows)
-
-    def index(self, rows: Rows) -> npt.NDArray[np.int64]:
-        """(rows, 2) indices of inline and crossline."""
-        names = ("inline", "crossline")
-        return np.stack([line_index(self.traces, name, self.grid, rows) for name in names], axis=1)
-
-    def extent(self) -> npt.NDArray[np.float64]:
-        """(2,) largest |x| and |y|."""
-        found = [np.abs(self.xy(rows)[self.live[rows]]).max(axis=0, initial=0) for rows in self.traces.blocks()]
-        return np.asarray(np.max(found, axis=0))
-
-    def fit(self) -> npt.NDArray[np.float64]:
-        """(3, 2) affine map of the grid; of many traces some of all parts of the survey decide."""
-        every = -(-int(np.count_nonzero(self.live)) // _FITTED)
-        parts = []
-        for rows in self.traces.blocks():  # of all at once, every page of the table would come into memory
-            chosen = rows.start + np.flatnonzero(self.live[rows])[::every]
-            parts.append((self.index(chosen), self.xy(chosen)))
-        index, xy = (np.concatenate(part) for part in zip(*parts, strict=True))
-        return fit_affine(index, xy)
-
-    def residuals(self, rows: slice, fit: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-        """(rows,) distances from the fit; 0 for traces that do not count."""
-        return np.where(self.live[rows], _residuals(self.index(rows), self.xy(rows), fit), 0.0)
-
-    def farthest(self, fit: npt.NDArray[np.float64]) -> tuple[int, float]:
-        """The trace that lies farthest from the fit, and how far."""
-        worst, distance = 0, -1.0
-        for rows in self.traces.blocks():
-            distances = self.residuals(rows, fit)
-            if distances.max() > distance:
-                worst, distance = rows.start + int(distances.argmax()), float(distances.max())
-        return worst, distance
-
-
-def line_index(traces: Traces, name: str, grid: Grid, rows: Rows = slice(None)) -> npt.NDArray[np.int64]:
-    """(rows,) grid index of traces by their header."""
-    axis = grid.inline if name == "inline" else grid.crossline
-    return (traces.column(name, rows) - int(axis.first)) // int(axis.step)
-
-
-def fit_affine(index: npt.NDArray[np.int64], xy: Coordinates) -> npt.NDArray[np.float64]:
-    """(3, 2) origin, inline vector and crossline vector by least squares, refitted without what lies far off."""
-    kept = np.ones(len(index), np.bool_)
-    fit = _least_squares(index, xy)
-    for _ in range(5):
-        residuals = _residuals(index, xy, fit)
-        closer = residuals <= max(6 * float(np.median(residuals)), 1e-9)
-        if (closer == kept).all() or np.linalg.matrix_rank(_design(index[closer])) < 3:
-            break
-        kept = closer
-        fit = _least_squares(index[kept], xy[kept])
-    return fit
-
-
-def _design(index: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:
-    return np.column_stack([np.ones(len(index)), index])
-
-
-def _least_squares(index: npt.NDArray[np.int64], xy: Coordinates) -> npt.NDArray[np.float64]:
-    """Centred first: coordinates of millions with millimetres would lose digits in the normal equations."""
-    mean_index, mean_xy = index.mean(axis=0), xy.mean(axis=0)
-    vectors = np.linalg.lstsq(index - mean_index, xy - mean_xy, rcond=None)[0]
-    return np.vstack([mean_xy - mean_index @ vectors, vectors])
-
-
-def _residuals(index: npt.NDArray[np.int64], xy: Coordinates, fit: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-    distances: npt.NDArray[np.float64] = np.linalg.norm(xy - _design(index) @ fit, axis=1)
-    return distances
-
-
 def handedness(geometry: Geometry) -> str:
     """``right`` when the turn from the inline step to the crossline step is counter-clockwise on the map."""
     (a, b), (c, d) = geometry.inline_vector, geometry.crossline_vector
     return "right" if a * d - b * c > 0 else "left"
 
 
-def _misfit(map_: _Map, fit: npt.NDArray[np.float64]) -> list[Finding]:
+def _misfit(map_: LineMap, fit: npt.NDArray[np.float64]) -> list[Finding]:
     traces = map_.traces
     release = "have the headers mended, or name other bytes or a `coordinate_scalar` in the survey spec"
-    bins = np.linalg.norm(fit[1:], axis=1)
-    area = abs(float(np.linalg.det(fit[1:])))
-    if area <= 1e-3 * float(bins.max()) ** 2 or bins.min() == 0:
+    bins, limit = np.linalg.norm(fit[1:], axis=1), tolerance(fit)
+    if not limit:
         found = f"inline step {_vector(fit[1])} and crossline step {_vector(fit[2])} span no area"
         return [hold("coordinates-degenerate", found, "coordinates that span the grid in two directions", release)]
-    limit = 0.5 * float(bins.min())
     off = traces.where(lambda rows: map_.residuals(rows, fit) > limit)
     if not off.any():
         return []
@@ -203,7 +105,7 @@ def _implausible_bins(fit: npt.NDArray[np.float64], spec: SurveySpec) -> list[Fi
     ]
 
 
-def _elsewhere(map_: _Map) -> Finding | None:
+def _elsewhere(map_: LineMap) -> Finding | None:
     """The source coordinates, when only these are filled and lie on the grid."""
     sources = replace(map_, fields=("source_x", "source_y"))
     if not sources.extent().any() or _misfit(sources, sources.fit()):
@@ -273,7 +175,7 @@ def outline(live_IX: npt.NDArray[np.bool_], fit: npt.NDArray[np.float64]) -> lis
     last = live_IX.shape[1] - 1 - live_IX[:, ::-1].argmax(axis=1)[rows]
     there, back = np.stack([rows, first], axis=1), np.stack([rows, last], axis=1)[::-1]
     ring = _corners(np.concatenate([there, back]))
-    points = _design(ring) @ fit
+    points = design(ring) @ fit
     x, y = points.T
     if np.dot(x, np.roll(y, -1)) - np.dot(y, np.roll(x, -1)) < 0:
         points = points[::-1]

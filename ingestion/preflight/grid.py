@@ -8,14 +8,15 @@ import numpy as np
 import numpy.typing as npt
 
 from ingestion.manifest import Axis, Finding
+from ingestion.preflight.placement import line_axis, line_index
+from ingestion.preflight.slips import slips
 from ingestion.preflight.table import Table
-from ingestion.preflight.traces import Liveness, Mask, Traces
+from ingestion.preflight.traces import Liveness, Mask, Traces, placed_traces, span
 from ingestion.source import hold
 from ingestion.spec import SurveySpec
 
 MAX_EMPTY = 20  # grid cells per trace
 _COORDINATE = 100_000  # line numbers mostly lie below, coordinates as they are stored above
-_FEW = 3  # traces that may be a slip; or one in a thousand
 
 
 @dataclass(frozen=True)
@@ -41,10 +42,10 @@ def build_grid(traces: Traces, state: Liveness, spec: SurveySpec) -> tuple[Grid 
         return None, [], []
     findings = _exchanged(traces, state.live, spec) or _no_grid(traces, state.live, spec)
     if not findings:
-        findings += _slips(traces, placed, "inline") + _slips(traces, placed, "crossline")
+        findings = slips(traces, state, spec)
     if findings:
         return None, findings, []
-    inline, crossline = (line_axis(_lines(traces, name, placed)[0]) for name in ("inline", "crossline"))
+    inline, crossline = (line_axis(traces.numbers(name, placed)[0]) for name in ("inline", "crossline"))
     if inline.count * crossline.count > MAX_EMPTY * np.count_nonzero(placed):
         return None, [_sparse(inline, crossline, int(np.count_nonzero(placed)))], []
     cells = _Cells(traces, inline, crossline)
@@ -57,20 +58,6 @@ def build_grid(traces: Traces, state: Liveness, spec: SurveySpec) -> tuple[Grid 
     return _fill(traces, placed, state.live, cells, times, spec), [], notes
 
 
-def placed_traces(traces: Traces, state: Liveness) -> Mask:
-    """Live traces, and dead ones with line numbers: padding is often written with empty headers."""
-
-    def numbered(rows: slice) -> npt.NDArray[np.bool_]:
-        return np.asarray((traces.table["inline"][rows] != 0) & (traces.table["crossline"][rows] != 0))
-
-    return state.kept & (state.live | traces.where(numbered))
-
-
-def _lines(traces: Traces, name: str, where: Mask) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """The line numbers that occur, and how often each."""
-    return traces.values(lambda rows: traces.column(name, rows), where)
-
-
 @dataclass(frozen=True)
 class _Cells:
     """The cell of each trace, inline by inline; only meaningful for traces that are placed."""
@@ -81,11 +68,8 @@ class _Cells:
 
     def of(self, rows: slice) -> npt.NDArray[np.int64]:
         """(rows,) cells."""
-        i, x = (
-            (self.traces.column(name, rows) - int(axis.first)) // int(axis.step)
-            for name, axis in (("inline", self.inline), ("crossline", self.crossline))
-        )
-        return i * self.crossline.count + x
+        i = line_index(self.traces, "inline", self.inline, rows)
+        return i * self.crossline.count + line_index(self.traces, "crossline", self.crossline, rows)
 
     def times(self, live: Mask) -> npt.NDArray[np.uint16]:
         """(cells,) live traces of each."""
@@ -106,13 +90,6 @@ class _Cells:
         return self.traces.where(of_rows)
 
 
-def line_axis(values: npt.NDArray[np.int64]) -> Axis:
-    """The regular, ascending axis through all ``values``."""
-    lines = np.unique(values)
-    step = int(np.gcd.reduce(np.diff(lines))) if len(lines) > 1 else 1
-    return Axis(first=int(lines[0]), step=step, count=int((lines[-1] - lines[0]) // step) + 1, unit="line")
-
-
 def _exchanged(traces: Traces, live: npt.NDArray[np.bool_], spec: SurveySpec) -> list[Finding]:
     """Line numbers and coordinates in each other's place, which would give a grid as regular as the true one."""
     lines = [np.abs(_ends(traces, name, live)) for name in ("inline", "crossline")]
@@ -126,8 +103,8 @@ def _exchanged(traces: Traces, live: npt.NDArray[np.bool_], spec: SurveySpec) ->
     return [
         hold(
             "lines-are-coordinates",
-            f"inline and crossline {_range(lines[0])} and {_range(lines[1])} (bytes {spec.inline_byte} and "
-            f"{spec.crossline_byte}), coordinates {_range(places[0])} and {_range(places[1])} (bytes "
+            f"inline and crossline {span(lines[0])} and {span(lines[1])} (bytes {spec.inline_byte} and "
+            f"{spec.crossline_byte}), coordinates {span(places[0])} and {span(places[1])} (bytes "
             f"{spec.cdp_x_byte} and {spec.cdp_y_byte})",
             "line numbers smaller than the coordinates",
             f"write `inline_byte: {spec.cdp_x_byte}`, `crossline_byte: {spec.cdp_y_byte}`, `cdp_x_byte: "
@@ -145,88 +122,22 @@ def _ends(traces: Traces, name: str, where: Mask) -> npt.NDArray[np.int64]:
 
 
 def _no_grid(traces: Traces, live: Mask, spec: SurveySpec) -> list[Finding]:
-    inlines, crosslines = (_lines(traces, name, live)[0] for name in ("inline", "crossline"))
+    inlines, crosslines = (traces.numbers(name, live)[0] for name in ("inline", "crossline"))
     distinct = len(inlines), len(crosslines)
     if min(distinct) >= 2:
         return []
-    offsets, _ = _lines(traces, "offset", live)
+    offsets, _ = traces.numbers("offset", live)
     before_stack = f"; {len(offsets)} different offsets from {offsets[0]} to {offsets[-1]}" if len(offsets) > 1 else ""
     return [
         hold(
             "no-3d-grid",
-            f"{distinct[0]} inline values at byte {spec.inline_byte} ({_range(inlines)}) and {distinct[1]} "
-            f"crossline values at byte {spec.crossline_byte} ({_range(crosslines)}) in "
+            f"{distinct[0]} inline values at byte {spec.inline_byte} ({span(inlines)}) and {distinct[1]} "
+            f"crossline values at byte {spec.crossline_byte} ({span(crosslines)}) in "
             f"{np.count_nonzero(live)} live traces{before_stack}",
             "a post-stack volume of at least 2 inlines and 2 crosslines",
             "write the true `inline_byte` and `crossline_byte` into the survey spec",
         )
     ]
-
-
-def _slips(traces: Traces, placed: Mask, name: str) -> list[Finding]:
-    """A few traces whose line number lies far from all others, or between the steps of all others."""
-    lines, counts = _lines(traces, name, placed)
-    if wild := wild_lines(lines, counts):
-        where = placed & traces.where(lambda rows: np.isin(traces.table[name][rows], wild))
-        return [
-            hold(
-                f"wild-{name}",
-                f"{np.count_nonzero(where)} traces with {name} {_range(np.array(wild))}; "
-                f"the others have {_range(lines[~np.isin(lines, wild)])}",
-                f"{name} numbers of one range",
-                f"have the header mended, write `{_dropping(where)}` into the survey spec, or name other header "
-                "bytes there",
-                traces.labels(where),
-            )
-        ]
-    if off := off_step(lines, counts):
-        where = placed & traces.where(lambda rows: np.isin(traces.table[name][rows], off))
-        return [
-            hold(
-                f"{name}-off-step",
-                f"{np.count_nonzero(where)} traces with {name} {_range(np.array(off))}, "
-                "between the lines of all others",
-                f"{name} numbers of one step",
-                f"have the header mended, or write `{_dropping(where)}` into the survey spec",
-                traces.labels(where),
-            )
-        ]
-    return []
-
-
-def _dropping(where: Mask) -> str:
-    return f"drop_traces: [{', '.join(str(i + 1) for i in np.flatnonzero(where)[:20])}]"
-
-
-def wild_lines(lines: npt.NDArray[np.int64], counts: npt.NDArray[np.int64]) -> list[int]:
-    """Lines of a few traces apart from the main body, or a nearly empty line beyond a gap at its edge."""
-    if len(lines) < 4:
-        return []
-    gaps = np.diff(lines)
-    step = int(np.median(gaps))
-    few = max(_FEW, int(counts.sum()) // 1000)
-    cluster = np.concatenate([[0], np.cumsum(gaps > 10 * step)])
-    sizes = np.bincount(cluster, counts)
-    apart = (sizes <= few)[cluster] & (cluster != sizes.argmax())
-    lonely = np.zeros(len(lines), np.bool_)
-    if np.median(counts) >= 8:
-        lonely[0] = counts[0] <= 2 and gaps[0] > step
-        lonely[-1] = counts[-1] <= 2 and gaps[-1] > step
-    wild: list[int] = lines[apart | lonely].tolist()
-    return wild
-
-
-def off_step(lines: npt.NDArray[np.int64], counts: npt.NDArray[np.int64]) -> list[int]:
-    """Lines of a few traces that are not on the step of all others."""
-    if len(lines) < 4:
-        return []
-    steps, frequency = np.unique(np.diff(lines), return_counts=True)
-    step = int(steps[frequency.argmax()])
-    rest = (lines - lines[0]) % step
-    main = int(np.bincount(rest.astype(np.int64), counts).argmax()) if step <= 10_000 else 0
-    off: list[int] = lines[rest != main].tolist()
-    few = max(_FEW, int(counts.sum()) // 1000)
-    return off if counts[rest != main].sum() <= few else []
 
 
 def _sparse(inline: Axis, crossline: Axis, traces: int) -> Finding:
@@ -246,7 +157,7 @@ def _duplicates(
     if not surplus:
         return [], []
     repeated = cells.shared(live, times)
-    offsets, _ = _lines(traces, "offset", repeated)
+    offsets, _ = traces.numbers("offset", repeated)
     if len(offsets) > 1 and doubled >= 0.5 * used:
         named = ", ".join(map(str, offsets[:8])) + (", …" if len(offsets) > 8 else "")
         return [
@@ -301,9 +212,3 @@ def _fill(
             averaged.setdefault((i, x), []).append(trace)
     shape = (cells.inline.count, cells.crossline.count)
     return Grid(cells.inline, cells.crossline, number_C.reshape(shape), live_C.reshape(shape), averaged)
-
-
-def _range(values: npt.NDArray[np.int64]) -> str:
-    if len(values) == 0:
-        return "none"
-    return str(values.min()) if values.min() == values.max() else f"{values.min()} to {values.max()}"

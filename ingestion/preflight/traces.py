@@ -73,6 +73,10 @@ class Traces:
             times = sums
         return found, times
 
+    def numbers(self, name: str, where: Mask) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+        """The different values of a header field, and how often each occurs."""
+        return self.values(lambda rows: self.column(name, rows), where)
+
     def label(self, trace: int) -> str:
         """``trace 17 (inline 1005, crossline 960)``; ``trace`` counts from 0."""
         inline, crossline = self.table["inline"][trace], self.table["crossline"][trace]
@@ -90,6 +94,15 @@ class Liveness:
 
     kept: npt.NDArray[np.bool_]  # not dropped by the spec
     live: npt.NDArray[np.bool_]  # kept, and neither dead nor empty
+
+
+def placed_traces(traces: Traces, state: Liveness) -> Mask:
+    """Live traces, and dead ones with line numbers: padding is often written with empty headers."""
+
+    def numbered(rows: slice) -> npt.NDArray[np.bool_]:
+        return np.asarray((traces.table["inline"][rows] != 0) & (traces.table["crossline"][rows] != 0))
+
+    return state.kept & (state.live | traces.where(numbered))
 
 
 def liveness(traces: Traces, spec: SurveySpec) -> tuple[Liveness, list[Finding], list[str]]:
@@ -185,3 +198,10 @@ def _nothing_live(traces: Traces) -> Finding:
         "live traces",
         "upload the survey with its data",
     )
+
+
+def span(values: npt.NDArray[np.int64]) -> str:
+    """``100 to 105``."""
+    if len(values) == 0:
+        return "none"
+    return str(values.min()) if values.min() == values.max() else f"{values.min()} to {values.max()}"

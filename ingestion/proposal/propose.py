@@ -18,8 +18,8 @@ import numpy as np
 
 from ingestion.manifest import Manifest
 from ingestion.names import printable
-from ingestion.preflight.geometry import coordinates
 from ingestion.preflight.inspection import Inspection, inspect
+from ingestion.preflight.placement import coordinates
 from ingestion.preflight.scan import Progress
 from ingestion.proposal.proposed import Proposed
 from ingestion.proposal.repairs import proposals

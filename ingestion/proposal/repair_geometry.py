@@ -7,11 +7,12 @@ import numpy.typing as npt
 
 from ingestion.manifest import Finding
 from ingestion.preflight.candidates import COORDINATES, find_candidates
-from ingestion.preflight.geometry import coordinates, fit_affine, line_index
-from ingestion.preflight.grid import Grid, off_step, placed_traces, wild_lines
+from ingestion.preflight.grid import Grid
 from ingestion.preflight.header_fields import Place, read_columns
 from ingestion.preflight.inspection import Inspection
-from ingestion.preflight.traces import Liveness, Traces
+from ingestion.preflight.placement import coordinates, fit_affine, line_index
+from ingestion.preflight.slips import stray_lines
+from ingestion.preflight.traces import Liveness, Traces, placed_traces
 from ingestion.preflight.vertical import scaled
 from ingestion.proposal.proposed import Confidence, Proposed, Repair, few, table_of
 from ingestion.spec import SurveySpec
@@ -87,12 +88,8 @@ def _slips(found: Inspection, finding: Finding) -> list[Proposed]:
     """Traces with a line number that no other has: these are left out."""
     traces, state = table_of(found)
     name = "inline" if "inline" in finding.code else "crossline"
-    values = traces.column(name)
-    placed = placed_traces(traces, state)
-    chosen = off_step if finding.code.endswith("off-step") else wild_lines
-    return _dropped(
-        found.spec, placed & np.isin(values, chosen(*np.unique(values[placed], return_counts=True))), finding
-    )
+    strays = np.isin(traces.column(name), stray_lines(traces, state, found.spec)[finding.code])
+    return _dropped(found.spec, placed_traces(traces, state) & strays, finding)
 
 
 def _dropped(spec: SurveySpec, where: npt.NDArray[np.bool_], finding: Finding) -> list[Proposed]:
@@ -206,7 +203,9 @@ def _scalar(found: Inspection, traces: Traces, state: Liveness, vectors: npt.NDA
 
 
 def _index(traces: Traces, grid: Grid) -> npt.NDArray[np.int64]:
-    return np.stack([line_index(traces, "inline", grid), line_index(traces, "crossline", grid)], axis=1)
+    return np.stack(
+        [line_index(traces, "inline", grid.inline), line_index(traces, "crossline", grid.crossline)], axis=1
+    )
 
 
 def _off(

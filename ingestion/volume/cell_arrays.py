@@ -13,8 +13,8 @@ import numpy as np
 import numpy.typing as npt
 
 from ingestion.lake import Lake
-from ingestion.preflight.geometry import coordinates
 from ingestion.preflight.inspection import Survey
+from ingestion.preflight.placement import coordinates
 from ingestion.preflight.scan import Raw
 from ingestion.segy.samples import TRACE_HEADER_BYTES
 from ingestion.volume.mdio_layout import CELL_ARRAYS, cell_chunks, header_fields, stored_array

@@ -35,6 +35,6 @@ def test_the_page_for_operators_is_that_of_the_matrix() -> None:
 
 def test_the_page_has_every_code_of_ingestion() -> None:
     sources = "".join(path.read_text() for path in Path("ingestion").rglob("*.py"))
-    codes = set(re.findall(r'(?:hold\(|code=)\s*f?"([a-z0-9{}-]+)"', sources))
+    codes = set(re.findall(r'(?:hold\(|code=|found\[)\s*f?"([a-z0-9{}-]+)"', sources))
     codes = {code.replace("{name}", name) for code in codes for name in ("inline", "crossline")}
     assert codes == set(REMEDIES)

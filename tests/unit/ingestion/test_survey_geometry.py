@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from segy_bytes import draft
+from segy_bytes import Draft, draft
 
-from ingestion.preflight.geometry import fit_affine, handedness, outline
-from ingestion.preflight.grid import line_axis
+from ingestion.preflight.geometry import handedness, outline
 from ingestion.preflight.inspection import inspect
+from ingestion.preflight.placement import fit_affine, line_axis
 from ingestion.source import open_source
 from ingestion.spec import SurveySpec
 
@@ -84,3 +84,50 @@ def test_a_mirrored_grid_is_left_handed(tmp_path: Path) -> None:
     made = draft((6, 7, 5))
     made.headers["inline"], made.headers["crossline"] = made.headers["crossline"], made.headers["inline"]
     assert handedness(look(tmp_path, made)) == "left"
+
+
+def beyond_a_gap(where: str) -> tuple[Draft, Any]:
+    """A survey with a single trace on its first or last line, the neighbouring line missing; and which trace it is."""
+    made = draft((9, 9, 20), inlines=(100, 2), crosslines=(300, 4))
+    place = {"inline": (made.headers["inline"] - 100) // 2, "crossline": (made.headers["crossline"] - 300) // 4}
+    name, side = where.split()
+    along, across = place[name], place["crossline" if name == "inline" else "inline"]
+    if side == "first":
+        along = 8 - along
+    made.take((along < 7) | (along == 8) & (across == 3))
+    lines = made.headers[name]
+    return made, lines == (lines.min() if side == "first" else lines.max())
+
+
+def codes(folder: Path, made: Draft) -> list[str]:
+    (folder / "a.sgy").write_bytes(made.to_bytes())
+    return [finding.code for finding in inspect([open_source(str(folder / "a.sgy"))], SurveySpec()).findings]
+
+
+PLACES = [f"{name} {side}" for name in ("inline", "crossline") for side in ("first", "last")]
+
+
+@pytest.mark.parametrize("where", PLACES)
+def test_a_single_trace_beyond_a_gap_is_taken_where_its_coordinates_put_it(where: str, tmp_path: Path) -> None:
+    made, _ = beyond_a_gap(where)
+    assert codes(tmp_path, made) == []
+
+
+@pytest.mark.parametrize("where", PLACES)
+@pytest.mark.parametrize("kind", ["zero", "of another line", "none anywhere", "all the same", "on a line"])
+def test_a_single_trace_beyond_a_gap_is_held_without_coordinates_that_say_so(
+    where: str, kind: str, tmp_path: Path
+) -> None:
+    made, single = beyond_a_gap(where)
+    x, y = made.headers["x"], made.headers["y"]
+    if kind == "zero":
+        x[single] = y[single] = 0
+    elif kind == "of another line":
+        x[single], y[single] = x[~single][5], y[~single][5]
+    elif kind == "none anywhere":
+        x[:] = y[:] = 0
+    elif kind == "all the same":
+        x[:], y[:] = 45_000_000, 620_000_000
+    else:
+        y[:] = 620_000_000
+    assert codes(tmp_path, made) == [f"wild-{where.split()[0]}"]
