@@ -149,10 +149,9 @@ def _geographic_finding(unit: str) -> Finding:
 def _used(live: Mask, grid: Grid) -> Mask:
     """The live traces that the volume holds; of duplicates only those that the spec chose."""
     used = np.zeros_like(live)
-    for numbers_X, live_X in zip(grid.trace_IX, grid.live_IX, strict=True):
+    for i, (numbers_X, live_X) in enumerate(zip(grid.trace_IX, grid.live_IX, strict=True)):
         used[numbers_X[live_X]] = True
-    for numbers in grid.averaged.values():
-        used[numbers] = True
+        used[grid.averaged(slice(i, i + 1), slice(0, grid.crossline.count))[1]] = True
     return used
 
 

@@ -27,12 +27,22 @@ class Grid:
     crossline: Axis
     trace_IX: npt.NDArray[np.int64]  # the trace of each cell, live before dead
     live_IX: npt.NDArray[np.bool_]
-    averaged: dict[tuple[int, int], list[int]]  # cells whose samples are the mean of several live traces
+    traces: int  # of the survey
+    shared_S: npt.NDArray[np.int64]  # cell * traces + trace of all whose mean is a cell's samples, ascending
 
     @property
     def shape(self) -> tuple[int, int]:
         """(inlines, crosslines)."""
         return (self.inline.count, self.crossline.count)
+
+    def averaged(self, inlines: slice, crosslines: slice) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+        """Where the mean of traces counts: (S,) their cells, ascending and counted within this part, and numbers."""
+        across, width = self.crossline.count, crosslines.stop - crosslines.start
+        first_I = np.arange(inlines.start, inlines.stop) * across + crosslines.start
+        begin_I, end_I = np.searchsorted(self.shared_S, np.stack([first_I, first_I + width]) * self.traces)
+        parts = [self.shared_S[begin:end] for begin, end in zip(begin_I, end_I, strict=True)]
+        cell_S, number_S = np.divmod(np.concatenate(parts), self.traces)
+        return (cell_S // across - inlines.start) * width + cell_S % across - crosslines.start, number_S
 
 
 def build_grid(traces: Traces, state: Liveness, spec: SurveySpec) -> tuple[Grid | None, list[Finding], list[str]]:
@@ -205,10 +215,21 @@ def _fill(
         used = np.flatnonzero(live[rows])[:: 1 if last else -1]
         number_C[cells.of(rows)[used]] = rows.start + used
         traces.table.forget()
-    averaged: dict[tuple[int, int], list[int]] = {}
-    if spec.duplicates == "mean":
-        for trace in np.flatnonzero(cells.shared(live, times)).tolist():
-            i, x = divmod(int(cells.of(slice(trace, trace + 1))[0]), cells.crossline.count)
-            averaged.setdefault((i, x), []).append(trace)
     shape = (cells.inline.count, cells.crossline.count)
-    return Grid(cells.inline, cells.crossline, number_C.reshape(shape), live_C.reshape(shape), averaged)
+    shared_S = _shared(traces, live, cells, times) if spec.duplicates == "mean" else np.zeros(0, np.int64)
+    return Grid(cells.inline, cells.crossline, number_C.reshape(shape), live_C.reshape(shape), len(traces), shared_S)
+
+
+def _shared(traces: Traces, live: Mask, cells: _Cells, times: npt.NDArray[np.uint16]) -> npt.NDArray[np.int64]:
+    """``Grid.shared_S``, which cells and traces of no survey overflow; on disk, since all may be doubled."""
+    shared = cells.shared(live, times)
+    if not shared.any():
+        return np.zeros(0, np.int64)
+    table, done = Table(int(np.count_nonzero(shared)), {"shared": "i8"}), 0
+    for rows in traces.blocks():
+        found = np.flatnonzero(shared[rows])
+        table["shared"][done : done + len(found)] = cells.of(rows)[found] * len(traces) + rows.start + found
+        done += len(found)
+    table["shared"].sort()
+    table.forget()
+    return table["shared"]

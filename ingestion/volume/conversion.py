@@ -24,7 +24,7 @@ from ingestion.segy.samples import trace_checksums
 from ingestion.volume.cell_arrays import CellArrays, headers_digest, stored_headers
 from ingestion.volume.mdio_layout import AMPLITUDE, COMPRESSION, create_store, stored_array
 from ingestion.volume.statistics import AmplitudeStatistics
-from ingestion.volume.tiles import CHUNK, REQUESTS, Gathered, Tile, TraceReader, chunks, tiles
+from ingestion.volume.tiles import CHUNK, REQUESTS, Gathered, Numbers, Tile, TraceReader, chunks, tiles
 
 Progress = Callable[[str, int, int], None]  # what is done, how far, of how much
 
@@ -127,7 +127,7 @@ def verify_volume(survey: Survey, lake: Lake, folder: str, written: Written, pro
             for key, facts, sums in pool.map(reader.chunk, expected):
                 stored[key] = facts
                 sums_C += sums
-            reader.check_traces(column[0], sums_C)
+            reader.check_traces(column[0], sums_C, pool)
             done += len(column)
             progress("verifying", done, total)
         for tile in tiles(survey.shape):
@@ -170,13 +170,16 @@ class _Verifier:
         self.statistics.refine(samples_CZ, live_C)
         return key, _stored(data), sums
 
-    def check_traces(self, column: Tile, sums_C: npt.NDArray[np.uint64]) -> None:
+    def check_traces(self, column: Tile, sums_C: npt.NDArray[np.uint64], pool: ThreadPoolExecutor) -> None:
         """Raises ``VerificationError`` when the checksums of whole traces are not those of the SEG-Y."""
         grid, traces = self.survey.grid, self.survey.traces
         number_C, live_C = grid.trace_IX[column.cells].ravel(), grid.live_IX[column.cells].ravel()
         expected = np.where(live_C, traces.table["checksum"][number_C], np.uint64(0))
-        for cell, numbers in self.reader.averaged(column):
-            expected[cell] = trace_checksums(self.reader.mean(numbers)[None])[0]
+
+        def average(cell_D: Numbers, mean_DZ: npt.NDArray[np.float32]) -> None:
+            expected[cell_D] = trace_checksums(mean_DZ)
+
+        self.reader.average(column, pool, average)
         wrong = np.flatnonzero(sums_C != expected)
         traces.table.forget()
         if len(wrong):

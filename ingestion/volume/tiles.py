@@ -5,10 +5,10 @@ Traces that follow each other are read in one request; a file in shuffled order 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import Executor
 from dataclasses import dataclass
-from itertools import starmap
+from itertools import pairwise, starmap
 
 import numpy as np
 import numpy.typing as npt
@@ -18,6 +18,8 @@ from ingestion.preflight.scan import Raw
 from ingestion.preflight.traces import Traces
 from ingestion.segy.kernels import decode_to_cells
 from ingestion.segy.samples import TRACE_HEADER_BYTES, decode, words_of
+
+Numbers = npt.NDArray[np.int64]
 
 CHUNK = 128  # edge of a stored chunk, in cells and samples
 REQUESTS = 8  # in flight
@@ -113,21 +115,37 @@ class TraceReader:
 
         for done in list(starmap(lambda *run: pool.submit(take, *run), self._runs(number_C[cell_N]))):
             done.result()
-        for cell, numbers in self.averaged(tile):
-            gathered.samples_CZ[cell] = self.mean(numbers)[tile.samples]
+
+        def average(cell_D: Numbers, mean_DZ: npt.NDArray[np.float32]) -> None:
+            gathered.samples_CZ[cell_D] = mean_DZ[:, tile.samples]
+
+        self.average(tile, pool, average)
         return gathered
 
-    def mean(self, numbers: list[int]) -> npt.NDArray[np.float32]:
-        """(samples,) mean of several traces, in double precision before it is stored."""
-        decoded = [self._decode(file, self._read(file, run)) for file, run, _ in self._runs(np.array(sorted(numbers)))]
-        mean: npt.NDArray[np.float32] = np.concatenate(decoded).mean(axis=0, dtype=np.float64).astype(np.float32)
-        return mean
+    def average(self, tile: Tile, pool: Executor, use: Callable[[Numbers, npt.NDArray[np.float32]], None]) -> None:
+        """Tell ``use`` the cells of ``tile`` that are the mean of several traces, some at a time, and these means."""
+        cell_S, number_S = self.grid.averaged(*tile.cells)
+        new_S = np.flatnonzero(np.diff(cell_S, prepend=-1))  # where another cell begins
+        most = max(1, _REQUEST_BYTES // max(scan.layout.trace_bytes for scan in self.traces.scans))
+        bounds = [*new_S[::most].tolist(), len(cell_S)]
+        parts = [slice(*both) for both in pairwise(bounds)]
+        for done in [pool.submit(lambda part: use(*self._mean(cell_S[part], number_S[part])), part) for part in parts]:
+            done.result()
 
-    def averaged(self, tile: Tile) -> Iterator[tuple[int, list[int]]]:
-        """The cells of ``tile`` that are the mean of several traces, and these."""
-        for (i, x), numbers in self.grid.averaged.items():
-            if tile.inlines.start <= i < tile.inlines.stop and tile.crosslines.start <= x < tile.crosslines.stop:
-                yield (i - tile.inlines.start) * tile.shape[1] + x - tile.crosslines.start, numbers
+    def _mean(self, cell_S: Numbers, number_S: Numbers) -> tuple[Numbers, npt.NDArray[np.float32]]:
+        """Each cell once, and the mean of its traces: added up in double precision, in the order of the files."""
+        cell_D, place_S, times_D = np.unique(cell_S, return_inverse=True, return_counts=True)
+        order = np.argsort(number_S)
+        place_S, number_S = place_S[order], number_S[order]
+        sum_DZ = np.zeros((len(cell_D), self.traces.scans[0].layout.samples))
+        for file, run, first in self._runs(number_S):
+            decoded_RZ = self._decode(file, self._read(file, run))
+            rest = np.arange(len(run))
+            while len(rest):  # one trace of each cell at a time
+                _, one = np.unique(place_S[first + rest], return_index=True)
+                sum_DZ[place_S[first + rest[one]]] += decoded_RZ[rest[one]]
+                rest = np.delete(rest, one)
+        return cell_D, (sum_DZ / times_D[:, None]).astype(np.float32)
 
     def _runs(self, number_N: npt.NDArray[np.int64]) -> Iterator[tuple[int, npt.NDArray[np.int64], int]]:
         """Sorted trace numbers cut at files, gaps and the size of a request: file, numbers within it, first index."""
