@@ -1,0 +1,247 @@
+"""What a new account and its cluster need, written out for `kubectl` and `aws`.
+
+    python -m flows.deploy access --lake s3://BUCKET/PREFIX --account 123456789012 --region us-east-1
+    python -m flows.deploy argo --lake s3://BUCKET/PREFIX --image REGISTRY/seismic:TAG --launcher eks --size large
+
+``access`` fills in deploy/iam, deploy/bucket and deploy/kubernetes for one lake. ``argo`` uploads the flow's code to
+the lake and writes the workflow template that Metaflow makes of it, and the CronWorkflow that starts it on Sunday
+night. Nothing is applied anywhere.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+import os
+import re
+import subprocess
+import sys
+import zoneinfo
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import click
+
+from flows.argo_inputs import repair
+from flows.week import iso_week
+
+ROOT = Path(__file__).parents[1]
+NAME = "weekly-retrain"
+LONGEST = 6 * 86_400 + 20 * 3_600  # seconds; a workflow that hangs must not keep next Sunday's from starting
+LATEST_START = 2 * 3_600  # seconds after its time, when the controller was down
+_PLAIN = re.compile(r"[A-Za-z0-9._-]+")
+_LAKE = re.compile(r"s3://([a-z0-9][a-z0-9.-]{1,61}[a-z0-9])(?:/([A-Za-z0-9._/-]+))?")
+_SECRET_NAME = re.compile(r"SECRET|PASSWORD|TOKEN|_KEY$|AUTH")
+_SECRET_TEXT = re.compile(r"://[^/\s\"':@]+:[^/\s\"'@]+@|\b(?:AKIA|ASIA)[0-9A-Z]{16}\b|x-api-key")
+_DEFAULTS = {
+    "METAFLOW_KUBERNETES_CPU": "4",
+    "METAFLOW_KUBERNETES_MEMORY": "16384",
+    "METAFLOW_KUBERNETES_DISK": "102400",
+}
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+def main() -> None:
+    """Write out what the account and the cluster need; apply nothing."""
+
+
+def _lake(context: click.Context, option: click.Parameter, value: str) -> str:
+    found = _LAKE.fullmatch(value.rstrip("/"))
+    if not found or ".." in value:
+        raise click.BadParameter(f"{value!r}: expected s3://BUCKET or s3://BUCKET/PREFIX of letters, digits, . _ - /")
+    return value.rstrip("/")
+
+
+def _plain(context: click.Context, option: click.Parameter, value: str | None) -> str | None:
+    """A workflow parameter is read by a shell in every pod: `set_parameters.py` of Metaflow quotes it as JSON."""
+    if value is not None and not _PLAIN.fullmatch(value):
+        raise click.BadParameter(f"{value!r}: expected letters, digits, and . _ -")
+    return value
+
+
+lake_option = click.option("--lake", required=True, callback=_lake, metavar="URI", help="s3://BUCKET/PREFIX")
+out_option = click.option(
+    "--out", type=click.Path(path_type=Path, file_okay=False), default=ROOT / "deploy" / "build", show_default=False,
+    metavar="DIR", help="Where to write. Default: deploy/build.",
+)  # fmt: skip
+namespace_option = click.option("--namespace", default="seismic", callback=_plain, help="Of the flow's pods.")
+
+
+@main.command()
+@lake_option
+@click.option("--account", required=True, callback=_plain, metavar="ID", help="The AWS account.")
+@click.option("--region", required=True, callback=_plain, help="Of the bucket and the cluster.")
+@click.option("--topic", default="seismic-weekly", callback=_plain, help="The SNS topic that is told.")
+@namespace_option
+@out_option
+def access(lake: str, account: str, region: str, topic: str, namespace: str, out: Path) -> None:
+    """IAM and bucket policies, and the service account, for one lake."""
+    bucket, _, prefix = lake.removeprefix("s3://").partition("/")
+    words = {
+        "@LAKE@": lake.removeprefix("s3://"),
+        "@BUCKET@": bucket,
+        "@PREFIX@": f"{prefix}/" if prefix else "",
+        "@ACCOUNT@": account,
+        "@REGION@": region,
+        "@TOPIC@": topic,
+        "@NAMESPACE@": namespace,
+    }
+    for folder in ("iam", "bucket", "kubernetes"):
+        for source in sorted((ROOT / "deploy" / folder).iterdir()):
+            text = source.read_text()
+            for word, value in words.items():
+                text = text.replace(word, value)
+            _write(out / folder / source.name, text)
+
+
+@main.command()
+@lake_option
+@click.option("--image", required=True, metavar="IMAGE", help="Built from deploy/Containerfile, with a tag or digest.")
+@click.option("--launcher", required=True, callback=_plain, help="Where training runs: eks or slurm.")
+@click.option("--size", required=True, callback=_plain, help="Model size, one of the settings' recipes.")
+@click.option(
+    "--settings", type=click.Path(exists=True, dir_okay=False), default=str(ROOT / "flows" / "cluster.yaml"),
+    metavar="FILE", help="Settings of the week. Default: flows/cluster.yaml.",
+)  # fmt: skip
+@click.option("--time", "time", default="20:00", metavar="HH:MM", help="On Sunday. Default: 20:00.")
+@click.option("--timezone", default="Etc/UTC", help="IANA name, such as America/Chicago. Default: Etc/UTC.")
+@click.option("--variable", "variables", multiple=True, metavar="NAME=VALUE", help="For all pods; nothing secret.")
+@click.option("--secret", callback=_plain, metavar="NAME", help="Kubernetes Secret whose keys all pods get.")
+@click.option("--service-account", default="seismic-flow", callback=_plain, help="Of all pods.")
+@namespace_option
+@out_option
+def argo(
+    lake: str,
+    image: str,
+    launcher: str,
+    size: str,
+    settings: str,
+    time: str,
+    timezone: str,
+    variables: tuple[str, ...],
+    secret: str | None,
+    service_account: str,
+    namespace: str,
+    out: Path,
+) -> None:
+    """Argo's workflow template and its CronWorkflow; needs the lake, since the flow's code is uploaded."""
+    pods = {
+        "METAFLOW_DATASTORE_SYSROOT_S3": f"{lake}/metaflow",
+        "METAFLOW_KUBERNETES_CONTAINER_IMAGE": image,
+        "METAFLOW_KUBERNETES_NAMESPACE": namespace,
+        "METAFLOW_KUBERNETES_SERVICE_ACCOUNT": service_account,
+        "METAFLOW_KUBERNETES_SECRETS": secret or "",
+    }
+    cron = cron_workflow({"lake": lake, "launcher": launcher, "size": size}, namespace, time, timezone)
+    template = with_variables(repair(_metaflow(settings, pods)), _pairs(variables))
+    text = json.dumps(template, indent=2)
+    refuse_secrets(text, os.environ)
+    _write(out / "argo" / "workflow-template.json", text)
+    _write(out / "argo" / "cron-workflow.json", json.dumps(cron, indent=2))
+    click.echo(f"then: kubectl apply -f {out / 'argo'}")
+
+
+def _metaflow(settings: str, pods: Mapping[str, str]) -> dict[str, Any]:
+    """The workflow template that Metaflow makes of the weekly flow; its code package is on the lake afterwards."""
+    dropped = ("METAFLOW_SERVICE_AUTH_KEY", "METAFLOW_SERVICE_HEADERS")  # would be written into the template
+    environment = _DEFAULTS | {name: value for name, value in os.environ.items() if name not in dropped} | dict(pods)
+    environment["METAFLOW_DEFAULT_DATASTORE"] = "s3"
+    if endpoint := os.environ.get("AWS_ENDPOINT_URL"):
+        environment.setdefault("METAFLOW_S3_ENDPOINT_URL", endpoint)
+    flow = [sys.executable, str(ROOT / "flows" / "weekly_retrain.py"), "--no-pylint", "--datastore", "s3"]
+    create = ["argo-workflows", "--name", NAME, "create", "--only-json", "--new-token", NAME]
+    done = subprocess.run(
+        [*flow, "--config", "settings", settings, *create, "--workflow-timeout", str(LONGEST)],
+        env=environment,
+        capture_output=True,
+        text=True,
+    )
+    if done.returncode:
+        raise click.ClickException(f"Metaflow made no workflow template; it said:\n{done.stderr.strip()[-3000:]}")
+    template: dict[str, Any] = json.loads(done.stdout)
+    return template
+
+
+def cron_workflow(parameters: Mapping[str, str], namespace: str, time: str, timezone: str) -> dict[str, Any]:
+    """Every Sunday at ``time``: one at a time, late by two hours at most, the last eight of each kind kept."""
+    start = _on_sunday(time, timezone)
+    return {
+        "apiVersion": "argoproj.io/v1alpha1",
+        "kind": "CronWorkflow",
+        "metadata": {"name": NAME, "namespace": namespace},
+        "spec": {
+            "schedules": [f"{start.minute} {start.hour} * * 0"],
+            "timezone": timezone,
+            "concurrencyPolicy": "Forbid",
+            "startingDeadlineSeconds": LATEST_START,
+            "successfulJobsHistoryLimit": 8,
+            "failedJobsHistoryLimit": 8,
+            "workflowSpec": {
+                "workflowTemplateRef": {"name": NAME},
+                "arguments": {"parameters": [{"name": n, "value": json.dumps(v)} for n, v in parameters.items()]},
+            },
+        },
+    }
+
+
+def _on_sunday(time: str, timezone: str) -> dt.time:
+    """The start, when all Sundays of a year, late starts too, lie on the same side of a week's end in UTC."""
+    try:
+        start, zone = dt.time.fromisoformat(time), zoneinfo.ZoneInfo(timezone)
+    except (ValueError, zoneinfo.ZoneInfoNotFoundError) as error:
+        raise click.ClickException(
+            f"--time {time!r} --timezone {timezone!r}: {error}; expected e.g. 20:00 UTC"
+        ) from error
+    days_after = set()
+    for week in range(1, 53):
+        sunday = dt.date.fromisocalendar(2027, week, 7)
+        begin = dt.datetime.combine(sunday, start, zone).astimezone(dt.UTC)
+        for moment in (begin, begin + dt.timedelta(seconds=LATEST_START)):
+            days_after.add(iso_week(moment.date()) == iso_week(sunday))
+    if len(days_after) > 1:
+        raise click.ClickException(
+            f"Sundays at {time} in {timezone}, with up to two hours' delay, lie now in one ISO week, now in the next "
+            "(UTC counts): a week would be run twice or not at all; choose another --time"
+        )
+    return start
+
+
+def with_variables(template: dict[str, Any], variables: Mapping[str, str]) -> dict[str, Any]:
+    """``template`` with ``variables`` in every container."""
+    for each in template["spec"]["templates"]:
+        if "container" in each:
+            each["container"]["env"] += [{"name": name, "value": value} for name, value in variables.items()]
+    return template
+
+
+def refuse_secrets(text: str, environment: Mapping[str, str]) -> None:
+    """Raises ``ClickException`` when ``text`` holds a password, a key, or the value of a secret variable."""
+    found = _SECRET_TEXT.search(text)
+    names = [
+        name for name, value in environment.items() if _SECRET_NAME.search(name) and len(value) > 7 and value in text
+    ]
+    if found or names:
+        what = ", ".join(names) or "something like a password in a URL, or an access key"
+        raise click.ClickException(
+            f"the workflow template would hold {what}; put it into a Kubernetes Secret and give --secret NAME "
+            "(a git remote with a password in it counts too: Metaflow writes it down)"
+        )
+
+
+def _pairs(given: tuple[str, ...]) -> dict[str, str]:
+    pairs = dict(each.partition("=")[::2] for each in given)
+    for name in pairs:
+        if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name):
+            raise click.ClickException(f"--variable {name!r}: expected NAME=VALUE")
+    return pairs
+
+
+def _write(path: Path, text: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text.rstrip("\n") + "\n")
+    click.echo(f"wrote {path}")
+
+
+if __name__ == "__main__":
+    main()
