@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
-from ingestion.cli.common import JSON_HELP, LAKE_HELP, existing_lake, messages
+from ingestion.cli.common import DIGEST_HELP, JSON_HELP, LAKE_HELP, digest_of, existing_lake, messages
 from ingestion.names import printable
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ _registry = click.option(
 @_lake
 @_why
 @_by
-@click.option("--digest", metavar="DIGEST", help="This version only. Default: all, later ones too.")
+@click.option("--digest", metavar="DIGEST", help=f"{DIGEST_HELP} Default: all, later ones too.")
 @_registry
 @_json
 def withdraw(
@@ -73,7 +73,7 @@ def withdraw(
 @_lake
 @_why
 @_by
-@click.option("--digest", metavar="DIGEST", help="Bring back this version and make it the one in use. Default: all.")
+@click.option("--digest", metavar="DIGEST", help=f"{DIGEST_HELP} It becomes the one in use. Default: all.")
 @_json
 def restore(name: str, lake_uri: str, reason: str, by: str, digest: str | None, as_json: bool) -> None:
     """Survey NAME may be used again; with --digest that version of it, which becomes the one in use."""
@@ -87,7 +87,7 @@ def restore(name: str, lake_uri: str, reason: str, by: str, digest: str | None, 
 @click.command()
 @_name
 @_lake
-@click.option("--digest", metavar="DIGEST", help="This version only. Default: all.")
+@click.option("--digest", metavar="DIGEST", help=f"{DIGEST_HELP} Default: all.")
 @_registry
 @_json
 def models(name: str, lake_uri: str, digest: str | None, tracking_uri: str | None, as_json: bool) -> None:
@@ -113,13 +113,7 @@ def _target(lake: Lake, name: str, beginning: str | None) -> tuple[str, list[Ver
         raise click.ClickException(f"no survey {printable(name)!r} is published on {printable(lake.uri)}")
     if beginning is None:
         return survey, known, None
-    meant = [version.digest for version in known if beginning and version.digest.startswith(beginning)]
-    if len(meant) != 1:
-        there = ", ".join(version.digest[:12] for version in known)
-        raise click.ClickException(
-            f"{len(meant)} versions of survey {survey} begin with {printable(beginning)!r}; there are: {there}"
-        )
-    return survey, known, meant[0]
+    return survey, known, digest_of(survey, [version.digest for version in known], beginning)
 
 
 def _decide(

@@ -19,7 +19,7 @@ from obstore.exceptions import BaseError
 from pydantic import AwareDatetime, TypeAdapter, ValidationError
 
 from ingestion.lake import Lake, LakeError
-from ingestion.manifest import Finding, Manifest, manifest_key
+from ingestion.manifest import Finding, Manifest, manifest_key, verdict_key
 from ingestion.withdrawal import READERS, Event, all_events, events, withdrawal
 
 logger = logging.getLogger(__name__)
@@ -79,6 +79,20 @@ def versions(lake: Lake, survey: str, log: Sequence[Event] | None = None) -> lis
             restored = [event.at for event in log if event.action == "restore" and event.digest == digest]
             found.append(Version(survey, digest, max([created, *restored]), withdrawal(log, digest)))
     return sorted(found, key=lambda version: (version.since, version.digest), reverse=True)
+
+
+def lost_manifests(lake: Lake, survey: str) -> list[str]:
+    """Digests of ``survey`` that were published, as their verdict shows, whose manifest is gone, and not withdrawn.
+
+    One that was never validated cannot be told from what a killed ingest left.
+    """
+    gone = [
+        digest
+        for digest in lake.folders(f"surveys/{survey}")
+        if not lake.exists(manifest_key(survey, digest)) and lake.exists(verdict_key(survey, digest))
+    ]
+    log = events(lake, survey) if gone else []
+    return [digest for digest in gone if withdrawal(log, digest) is None]
 
 
 def each_survey(

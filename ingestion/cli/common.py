@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
@@ -13,12 +13,14 @@ import click
 from ingestion.names import printable
 
 if TYPE_CHECKING:
+    from ingestion.catalog import Version
     from ingestion.lake import Lake
     from ingestion.spec import SurveySpec
     from ingestion.volume.conversion import Progress
 
 LAKE_HELP = "Where surveys are published: a folder, file:///… or s3://bucket/prefix."
 SPEC_HELP = "Survey spec (YAML). Default: NAME.yaml or NAME.yml beside NAME.sgy, when it is there."
+DIGEST_HELP = "This version only: its digest or the beginning of it."
 JSON_HELP = "Print one JSON object instead of text."
 
 
@@ -37,6 +39,22 @@ def no_survey(lake: Lake, lake_uri: str, wanted: str) -> click.ClickException:
     return click.ClickException(
         f"no survey {wanted} on {printable(lake.uri)}; `survey list --lake {printable(lake_uri)}` names them"
     )
+
+
+def in_use(versions: list[Version]) -> list[Version]:
+    """What can be in use, first choice first; of a survey that is wholly withdrawn, what was."""
+    return [version for version in versions if version.withdrawal is None] or versions
+
+
+def digest_of(survey: str, digests: Sequence[str], beginning: str) -> str:
+    """The one of a survey's ``digests`` that begins so; a message when it is none, or several."""
+    meant = [digest for digest in digests if digest.startswith(beginning)]
+    if not beginning or len(meant) != 1:
+        there = ", ".join(digest[:12] for digest in digests)
+        raise click.ClickException(
+            f"{len(meant)} versions of survey {survey} begin with {printable(beginning)!r}; there are: {there}"
+        )
+    return meant[0]
 
 
 def existing_lake(uri: str) -> Lake:

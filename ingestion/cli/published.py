@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ingestion.cli.common import JSON_HELP, LAKE_HELP, existing_lake, messages, no_survey, progress_bar
+from ingestion.cli.common import JSON_HELP, LAKE_HELP, existing_lake, in_use, messages, no_survey, progress_bar
 from ingestion.names import printable
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ def show(name: str, lake_uri: str, as_json: bool) -> None:
         held = [report for report in reports(lake) if report.survey == survey]
         if not known and not held:
             raise no_survey(lake, lake_uri, repr(printable(name)))
-        used = _in_use(known)[:1]
+        used = in_use(known)[:1]
         held = [report for report in held if not used or report.created > used[0].since]  # older ones are answered
         manifest = load_manifest(lake, survey, used[0].digest) if used else None
         rows = [_version(lake, version) for version in known]
@@ -92,16 +92,11 @@ def show(name: str, lake_uri: str, as_json: bool) -> None:
         echo_findings(report.findings, report.notes)
 
 
-def _in_use(versions: list[Version]) -> list[Version]:
-    """What can be in use, first choice first; of a survey that is wholly withdrawn, what was."""
-    return [version for version in versions if version.withdrawal is None] or versions
-
-
 def _row(lake: Lake, versions: list[Version]) -> tuple[dict[str, Any] | None, list[dict[str, str]]]:
     """One published survey, and its versions that should come before but cannot be read."""
     from ingestion.catalog import newest_readable
 
-    manifest, faults = newest_readable(lake, _in_use(versions))
+    manifest, faults = newest_readable(lake, in_use(versions))
     survey = versions[0].survey
     unreadable = [{"survey": survey, "digest": digest, "reason": reason} for digest, reason in faults.items()]
     if manifest is None:

@@ -26,11 +26,12 @@ class Condition(Contract):
     lost: list[str]
     changed: list[str]
     unlisted: list[str]  # that no manifest knows; a chunk among them would be read instead of empty space
+    manifest_lost: bool = False  # then nothing tells what the volume should hold
 
     @property
     def whole(self) -> bool:
         """Whether the volume is what was published."""
-        return not (self.lost or self.changed or self.unlisted)
+        return not (self.lost or self.changed or self.unlisted or self.manifest_lost)
 
 
 def verify(lake: Lake, manifest: Manifest, progress: Callable[[str, int, int], None]) -> Condition:
@@ -51,6 +52,13 @@ def verify(lake: Lake, manifest: Manifest, progress: Callable[[str, int, int], N
         lost=lost,
         changed=changed,
         unlisted=others,
+    )
+
+
+def without_manifest(survey: str, digest: str) -> Condition:
+    """The condition of a published volume whose manifest is gone."""
+    return Condition(
+        survey=survey, digest=digest, objects=0, size=0, lost=[], changed=[], unlisted=[], manifest_lost=True
     )
 
 

@@ -16,8 +16,10 @@ from ingestion.catalog import surveys
 from ingestion.cli import main
 from ingestion.ingest import IngestResult, ingest
 from ingestion.lake import Lake
+from ingestion.manifest import Manifest, Verdict, verdict_key
 from ingestion.spec import SurveySpec
 from ingestion.volume.export import export
+from ingestion.withdrawal import record
 
 
 def quiet(_what: str, _done: int, _total: int) -> None:
@@ -177,6 +179,87 @@ def test_an_unreadable_manifest_is_no_whole_lake(tmp_path: Path) -> None:
     found = survey(tmp_path, "verify", "--lake", "@/lake")
     assert found.exit_code == 1
     assert "not verified" in found.stderr
+
+
+def judged(folder: Path, manifest: Manifest) -> Manifest:
+    """``manifest`` with the verdict that validation writes beside it."""
+    verdict = Verdict(
+        survey=manifest.survey,
+        digest=manifest.digest,
+        status="passed",
+        findings=[],
+        suite_version=1,
+        created=manifest.created,
+    )
+    Lake(str(folder / "lake")).write(verdict_key(manifest.survey, manifest.digest), verdict.to_bytes())
+    return manifest
+
+
+def two_versions(folder: Path) -> tuple[Manifest, Manifest]:
+    """An older one, and one with a spec."""
+    found = [published(folder, draft().to_bytes(), spec).manifest for spec in (None, SurveySpec(crs="EPSG:23031"))]
+    older, newer = (judged(folder, manifest) for manifest in found if manifest)
+    return older, newer
+
+
+@pytest.mark.parametrize("name", [(), ("line",)])
+def test_a_lost_manifest_is_damage_until_it_is_back(tmp_path: Path, name: tuple[str, ...]) -> None:
+    manifest = published(tmp_path, draft().to_bytes()).manifest
+    assert manifest is not None
+    key = f"{manifest.folder}/manifest.json"
+    Lake(str(tmp_path / "lake")).delete([key])
+    assert survey(tmp_path, "verify", "--lake", "@/lake").exit_code == 0  # as what a killed ingest leaves
+    judged(tmp_path, manifest)
+    found = survey(tmp_path, "verify", *name, "--lake", "@/lake")
+    assert found.exit_code == 1
+    assert "DAMAGED" in found.stdout
+    assert f"restore {key}" in found.stdout
+    [condition] = json.loads(survey(tmp_path, "verify", *name, "--lake", "@/lake", "--json").stdout)
+    assert (condition["digest"], condition["manifest_lost"]) == (manifest.digest, True)
+    published(tmp_path, draft().to_bytes())
+    assert survey(tmp_path, "verify", *name, "--lake", "@/lake").exit_code == 0
+
+
+def test_a_lost_manifest_hides_behind_no_other_version(tmp_path: Path) -> None:
+    older, newer = two_versions(tmp_path)
+    lake = Lake(str(tmp_path / "lake"))
+    lake.delete([f"{newer.folder}/manifest.json"])
+    found = json.loads(survey(tmp_path, "verify", "--lake", "@/lake", "--json").stdout)
+    assert [(one["digest"], one["manifest_lost"]) for one in found] == [(older.digest, False), (newer.digest, True)]
+    record(lake, "withdraw", "line", newer.digest, by="ann", reason="its licence ended")
+    assert survey(tmp_path, "verify", "--lake", "@/lake").exit_code == 0
+
+
+def test_an_older_version_is_verified_by_its_digest(tmp_path: Path) -> None:
+    older, newer = two_versions(tmp_path)
+    (tmp_path / "lake" / older.folder / "volume.mdio/amplitude/c/0/0/0").unlink()
+    assert survey(tmp_path, "verify", "line", "--lake", "@/lake").exit_code == 0
+    for beginning in (older.digest, older.digest[:12]):
+        found = survey(tmp_path, "verify", "line", "--digest", beginning, "--lake", "@/lake", "--json")
+        assert found.exit_code == 1
+        assert [(one["digest"], one["lost"]) for one in json.loads(found.stdout)] == [
+            (older.digest, ["amplitude/c/0/0/0"])
+        ]
+    assert survey(tmp_path, "verify", "line", "--digest", newer.digest[:12], "--lake", "@/lake").exit_code == 0
+
+
+@pytest.mark.parametrize(
+    ("names", "digest", "status", "said"),
+    [
+        ([], "0", 2, "give its NAME"),
+        (["line", "other"], "0", 2, "give its NAME"),
+        (["line"], "x", 1, "0 versions of survey line begin with 'x'; there are: "),
+        (["line"], "", 1, "2 versions of survey line begin with ''; there are: "),
+        (["else"], "0", 1, "no survey 'else'"),
+    ],
+)
+def test_a_digest_that_names_no_version_is_told(
+    tmp_path: Path, names: list[str], digest: str, status: int, said: str
+) -> None:
+    two_versions(tmp_path)
+    found = survey(tmp_path, "verify", *names, "--digest", digest, "--lake", "@/lake")
+    assert found.exit_code == status
+    assert said in found.stderr
 
 
 @pytest.mark.parametrize("spoiled", ["changed", "lost"])
