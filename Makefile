@@ -5,12 +5,13 @@ SEGY ?=
 export SEGY
 BIN := .venv/bin
 
-.PHONY: help setup demo ui test proof lint bench clean
+.PHONY: help setup demo ui test test-browser proof lint bench clean
 
 help:
 	@echo "make demo [SEGY=/path/file.sgy]  run one week on made surveys (and your file); again: the next week"
 	@echo "make ui                          serve the demo's MLflow registry on http://127.0.0.1:5000"
 	@echo "make test                        all tests, with the services they need"
+	@echo "make test-browser                the pages in a real Chromium, from the system"
 	@echo "make proof                       long proofs (kills, wide matrices); renews docs/proofs.md"
 	@echo "make lint                        ruff, mypy, import-linter"
 	@echo "make bench                       every benchmark"
@@ -34,6 +35,11 @@ ui: setup
 # two at a time, one file on one worker: services and made surveys are shared within a file
 test: setup
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses=2 --dist=loadfile tests/unit tests/integration tests/distributed
+
+# Chromium and its driver come from the system: apt-get install chromium chromium-driver
+test-browser: setup
+	$(BIN)/pip install --quiet --disable-pip-version-check $(PIP_ARGS) -c constraints.txt -e '.[browser]'
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests/browser
 
 proof: setup
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --timeout=7200 tests/proof

@@ -17,6 +17,7 @@ import os
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -114,7 +115,7 @@ def _measure_seed(asked: Request, seed: int, dataset: str, launcher: LocalLaunch
     lake = Lake(asked.lake)
     config = read_config(steps.plan(asked, dataset, run_name(asked, lake)))
     with _ended(launcher, lake, config):
-        train(config, asked.settings.recipe(SIZE).processes, launcher, lambda metrics: _progress(seed, metrics[-1]))
+        train(config, asked.settings.recipe(SIZE).processes, launcher, _Progress(seed))
     seconds = sum(entry["seconds"] for entry in read_metrics(lake, config.run))
     return rows_of(config, _score(lake, config), seconds)
 
@@ -128,8 +129,18 @@ def _ended(launcher: LocalLauncher, lake: Lake, config: RunConfig) -> Iterator[N
         launcher.cancel(job_key(lake, config.run))
 
 
-def _progress(seed: int, entry: dict[str, Any]) -> None:
-    say(f"seed {seed}, step {entry['step']}: loss {entry['loss']:.4f}, {entry['seconds']:.3f} s a step")
+@dataclass(frozen=True)
+class _Progress:
+    """Training on the terminal."""
+
+    seed: int
+
+    def update(self, metrics: list[dict[str, Any]]) -> None:
+        entry = metrics[-1]
+        self.say(f"step {entry['step']}: loss {entry['loss']:.4f}, {entry['seconds']:.3f} s a step")
+
+    def say(self, words: str) -> None:
+        say(f"seed {self.seed}, {words}")
 
 
 def _score(lake: Lake, config: RunConfig) -> Evaluation:

@@ -58,6 +58,11 @@ class Training:
         self._curve.update(_loss_curve(metrics))
         self._card.refresh()
 
+    def say(self, words: str) -> None:
+        """Show what the job is doing besides its steps."""
+        self._state.update(html.escape(words))
+        self._card.refresh()
+
 
 def _loss_curve(metrics: list[dict[str, Any]]) -> dict[str, Any]:
     every = max(1, len(metrics) // 500)

@@ -45,7 +45,8 @@ class WeekResult:
     week: str
     outcomes: Sequence[SurveyOutcome]
     dataset: Dataset | None = None
-    why_not: str = ""  # nothing was trained
+    why_not: str = ""  # nothing was trained, or not to its end
+    failed: bool = False  # training began, and ended for good before its last step
     config: RunConfig | None = None
     strategy_note: str = ""  # why this one, where the recipe left it open
     metrics: Sequence[Mapping[str, Any]] = ()
@@ -69,11 +70,12 @@ def publish(lake: Lake, result: WeekResult) -> tuple[Summary, str]:
 def _lines(result: WeekResult) -> list[Line]:
     count = Counter(outcome.status for outcome in result.outcomes)
     held = [outcome.survey for outcome in result.outcomes if outcome.status in ("held", "failed")]
+    why_not = ("failed: " if result.failed else "") + result.why_not.partition("\n")[0]
     rows = [
         ("surveys in", str(count["passed"])),
         ("held back", f"{len(held)}: {', '.join(held)}" if held else "0"),
         ("data set", _dataset_line(result.dataset) if result.dataset else "none"),
-        ("trained", f"{result.config.steps} steps, run {result.config.run}" if result.config else result.why_not),
+        ("trained", f"{result.config.steps} steps, run {result.config.run}" if result.config else why_not),
     ]
     if result.config and result.strategy_note:
         rows.append(("strategy", f"{result.config.strategy}: {result.strategy_note}"))

@@ -37,6 +37,7 @@ class Recipe(Contract):
     ulysses: int = 1
     processes: int  # world size
     checkpoint_every: int
+    hours: float | None = None  # that the scheduler allows one job; the next goes on from its checkpoint
 
 
 class Gate(Contract):
@@ -52,6 +53,7 @@ class Settings(Contract):
     split: SplitPolicy
     gate: Gate
     start_from: Literal["champion", "scratch"] = "champion"  # weights; scratch when there is no champion yet
+    hang_minutes: float = 10  # at least, without a sign of life, before a running job is ended and started again
     recipes: dict[str, Recipe]
 
     def recipe(self, size: str) -> Recipe:

@@ -12,10 +12,11 @@ from typing import Any
 from pydantic import ValidationError
 
 from flows.cards import Training
-from flows.launchers import launcher
+from flows.launchers import LauncherError, launcher
 from flows.report import Summary, WeekResult, publish
 from flows.settings import SettingsError, read_settings
 from flows.surveys import outcomes_of
+from flows.training import Patience, TrainingFailedError
 from flows.training import train as follow
 from flows.week import Outcome, Request, iso_week, outcome, outcome_key, run_name
 from ingestion.lake import Lake
@@ -58,6 +59,10 @@ class Trained:
     version: str | None
 
 
+class WeekFailedError(Exception):
+    """Training failed for good; the message says why and what to do."""
+
+
 class RequestError(Exception):
     """The flow was asked for something that cannot be; the message says what to change."""
 
@@ -94,7 +99,7 @@ def _check_recipe(asked: Request) -> None:
 
 def _configured(asked: Request, **run: Any) -> RunConfig:
     """A run of the recipe; one that leaves the strategy open gets the usual one."""
-    recipe = asked.settings.recipe(asked.size).model_dump(exclude={"processes"})
+    recipe = asked.settings.recipe(asked.size).model_dump(exclude={"processes", "hours"})
     if recipe["strategy"] == "auto":
         recipe["strategy"] = UNMEASURED
     return RunConfig.model_validate(
@@ -173,17 +178,34 @@ def _init(asked: Request, lake: Lake) -> Init:
     return Init(origin="weights", run=parent.run, step=parent.step, weights_sha256=parent.weights_sha256)
 
 
-def train(asked: Request, config_uri: str, card: Any) -> None:
-    """Launch or attach, and follow to the end. Raises ``TrainingFailedError`` or ``WithdrawnError``."""
+def train(asked: Request, config_uri: str, card: Any) -> str:
+    """Launch or attach, and follow to the end; why it failed for good, or "". Raises ``WithdrawnError``."""
     config, lake, dataset = _run(config_uri)
     refuse_withdrawn(lake, dataset)
-    show = Training(card, config.steps)
+    recipe = asked.settings.recipe(asked.size)
+    patience = Patience(hang=60 * asked.settings.hang_minutes)
+    try:
+        follow(config, recipe.processes, launcher(asked.launcher), _View(card, config.steps), recipe.hours, patience)
+    except (TrainingFailedError, LauncherError) as error:
+        return str(error)
+    return ""
 
-    def progress(metrics: list[dict[str, Any]]) -> None:
+
+class _View:
+    """The card and the step's log."""
+
+    def __init__(self, card: Any, steps: int) -> None:
+        self._card, self._said = Training(card, steps), ""
+
+    def update(self, metrics: list[dict[str, Any]]) -> None:
         print(f"step {metrics[-1]['step']}: {describe(metrics[-1])}", flush=True)
-        show.update(metrics)
+        self._card.update(metrics)
 
-    follow(config, asked.settings.recipe(asked.size).processes, launcher(asked.launcher), progress)
+    def say(self, words: str) -> None:
+        if words != self._said:
+            self._said = words
+            print(words, flush=True)
+            self._card.say(words)
 
 
 def evaluate(config_uri: str) -> Scores:
@@ -243,11 +265,16 @@ def report(asked: Request, result: WeekResult) -> tuple[Summary, str]:
     return summary, page
 
 
-def week_result(asked: Request, dataset: str | None, why_not: str, trained: Trained | None) -> WeekResult:
-    """All that the week's page shows."""
+def week_result(
+    asked: Request, dataset: str | None, why_not: str, trained: Trained | None, failed_run: str | None
+) -> WeekResult:
+    """All that the week's page shows; ``failed_run`` is the URI of the config whose training failed."""
     lake = Lake(asked.lake)
     outcomes = outcomes_of(asked)
     frozen = load_dataset(lake, dataset) if dataset else None
+    if failed_run:
+        run = read_config(failed_run).run
+        return WeekResult(asked.week, outcomes, frozen, why_not, failed=True, metrics=read_metrics(lake, run))
     if trained is None:
         return WeekResult(asked.week, outcomes, frozen, why_not)
     config = read_config(trained.config_uri)

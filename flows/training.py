@@ -1,49 +1,86 @@
-"""Follow one training job from the flow: launch or attach, show its metrics, and say how it ended."""
+"""Follow one training job from the flow: launch or attach, show it, launch again where that can help, or say why not.
+
+A job that failed is submitted again and goes on from its last committed checkpoint, as often as its cause makes
+sense (``AGAIN``); every new checkpoint starts the counting anew, so a long run outlives any number of lost nodes.
+"""
 
 from __future__ import annotations
 
 import os
 import time
+from collections import Counter
 from collections.abc import Callable
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, Protocol, TypeVar
 
-from flows.launchers import Job, Launcher, State
+from flows.launchers import Cause, Job, Launcher, State, Status, UnreachableError
 from ingestion.lake import Lake
 from seismic_model.config import RunConfig, run_folder
 from seismic_model.training.metrics import read_metrics
 
-_POLL_SECONDS = 2.0
+K = TypeVar("K")
+T = TypeVar("T")
+
+AGAIN = {  # how often in a row, without a new checkpoint between
+    Cause.ERROR: 2,
+    Cause.OUT_OF_MEMORY: 0,
+    Cause.NODE_LOST: 5,
+    Cause.PREEMPTED: 20,
+    Cause.TIME_LIMIT: 1,
+    Cause.CANCELLED: 0,
+    Cause.HUNG: 2,
+}
+_ADVICE = {
+    Cause.ERROR: "mend what the log says",
+    Cause.OUT_OF_MEMORY: "give the recipe more processes, a larger cp, or activation_checkpointing (`sfm plan` says "
+    "what fits)",
+    Cause.NODE_LOST: "look at the cluster (`python -m flows.doctor cluster`)",
+    Cause.PREEMPTED: "wait for a quieter cluster, or give the job a higher priority",
+    Cause.TIME_LIMIT: "raise `hours`, or lower `checkpoint_every` so that each job commits a checkpoint",
+    Cause.CANCELLED: "a person or the scheduler's owner ended it",
+    Cause.HUNG: "read the log for the process that stopped first",
+}
+_SLOWEST_STEPS = 10  # times the slowest step without a sign of life is a hang
 
 
 class TrainingFailedError(Exception):
-    """The job ended without success; submitting it again resumes from its last committed checkpoint."""
+    """The job ended without success, and submitting it once more would not help. Starting the week again resumes it."""
 
 
-def train(config: RunConfig, processes: int, launcher: Launcher, show: Callable[[list[dict[str, Any]]], None]) -> None:
-    """Run ``config`` to its end, attaching when it already runs; ``show`` gets all metrics when there are new ones.
+class View(Protocol):
+    """Where people watch."""
 
-    Raises ``TrainingFailedError`` with the end of the job's log.
+    def update(self, metrics: list[dict[str, Any]]) -> None:
+        """Show all metrics of the run; called when there are new ones."""
+
+    def say(self, words: str) -> None:
+        """Show what the job is doing."""
+
+
+@dataclass(frozen=True)
+class Patience:
+    """How long to wait for what, in seconds."""
+
+    hang: float = 600.0  # at least, for a sign of life of a running job
+    scheduler: float = 7200.0  # for a scheduler that does not answer
+    poll: float = 2.0  # between two questions at the beginning; later ten times as long
+    again: float = 5.0  # before a job is submitted again, times its failures
+
+
+def train(
+    config: RunConfig,
+    processes: int,
+    launcher: Launcher,
+    view: View,
+    hours: float | None = None,
+    patience: Patience = Patience(),
+) -> None:
+    """Run ``config`` to its end, attaching when it already runs.
+
+    ``hours`` is what the scheduler allows one job. Raises ``TrainingFailedError`` with the cause and the end of the
+    job's log, and ``LauncherError`` when the scheduler refuses it.
     """
-    lake = Lake(config.lake)
-    key = job_key(lake, config.run)
-    tracking = {name: os.environ[name] for name in ("MLFLOW_TRACKING_URI",) if name in os.environ}
-    arguments = ("--config", lake.uri_of(config.key))
-    launcher.submit(Job(key, config.run, "seismic_model.train", arguments, processes, tracking))
-    shown = 0
-    while True:
-        status = launcher.find(key)
-        metrics = read_metrics(lake, config.run)
-        if metrics and metrics[-1]["step"] != shown:
-            shown = metrics[-1]["step"]
-            show(metrics)
-        if status is None or status.state is State.FAILED:
-            code = status.exit_code if status else None
-            log = status.log_tail if status else ""
-            raise TrainingFailedError(f"training {config.run} ended with exit code {code}; its log ends:\n{log}")
-        if status.state is State.SUCCEEDED:
-            _check_finished(lake, config)
-            return
-        time.sleep(_POLL_SECONDS)
+    _Follower(config, launcher, view, patience).follow(_job(config, processes, hours))
 
 
 def job_key(lake: Lake, run: str) -> str:
@@ -51,11 +88,122 @@ def job_key(lake: Lake, run: str) -> str:
     return f"{lake.uri}/{run_folder(run)}"
 
 
-def _check_finished(lake: Lake, config: RunConfig) -> None:
-    """A job that was asked to stop ends well too, with its work saved but not done."""
-    from seismic_model.training.checkpoint import latest
+def _job(config: RunConfig, processes: int, hours: float | None) -> Job:
+    lake = Lake(config.lake)
+    tracking = {name: os.environ[name] for name in ("MLFLOW_TRACKING_URI",) if name in os.environ}
+    arguments = ("--config", lake.uri_of(config.key))
+    return Job(
+        job_key(lake, config.run), config.run, "seismic_model.train", arguments, processes, tracking, hours=hours
+    )
 
-    newest = latest(lake, config.run)
-    if newest is None or newest.step < config.steps:
-        done = newest.step if newest else 0
-        raise TrainingFailedError(f"training {config.run} was stopped after {done} of {config.steps} steps")
+
+class _Follower:
+    def __init__(self, config: RunConfig, launcher: Launcher, view: View, patience: Patience) -> None:
+        self.config, self.launcher, self.view, self.patience = config, launcher, view, patience
+        self.lake = Lake(config.lake)
+        self.failures: Counter[Cause] = Counter()
+        self.reached = self._committed()
+        self.shown = 0
+        self.running_since: float | None = None
+
+    def follow(self, job: Job) -> None:
+        """Submit, watch, and submit again, until the run is finished or that makes no sense."""
+        self._patiently(self.launcher.submit, job)
+        began = time.monotonic()
+        while True:
+            status = self._patiently(self.launcher.find, job.key) or _lost()
+            self._show(status)
+            if status.state is State.SUCCEEDED:
+                self._check_finished()
+                return
+            if status.state is State.RUNNING and self._hangs():
+                status = self._stopped(job.key, Cause.HUNG)
+            if status.state is State.FAILED:
+                job = self._again(job, status)
+            time.sleep(self.patience.poll * (1 if time.monotonic() - began < 60 else 10))
+
+    def _again(self, job: Job, status: Status) -> Job:
+        """Submit ``job`` again, away from the nodes that failed it, or raise ``TrainingFailedError``."""
+        cause = status.cause or Cause.ERROR
+        if (committed := self._committed()) > self.reached:
+            self.reached = committed
+            self.failures.clear()
+        self.failures[cause] += 1
+        if self.failures[cause] > AGAIN[cause]:
+            raise TrainingFailedError(self._why(cause, status))
+        bad = (*job.exclude, *(node for node in status.bad_nodes if node not in job.exclude))
+        if bad != job.exclude:
+            print(f"training {self.config.run}: leaving out {', '.join(bad)}", flush=True)
+        self.view.say(f"ended by {cause.value} at step {committed}; submitted again")
+        time.sleep(self.patience.again * self.failures.total())
+        job, self.running_since = replace(job, exclude=bad), None
+        self._patiently(self.launcher.submit, job)
+        return job
+
+    def _why(self, cause: Cause, status: Status) -> str:
+        times = self.failures[cause]
+        often = f" {times} times without a new checkpoint" if times > 1 else ""
+        code = "" if status.exit_code is None else f", exit code {status.exit_code}"
+        return (
+            f"training {self.config.run} was ended by {cause.value}{often} at step {self._committed()} of "
+            f"{self.config.steps} ({status.place or 'no job'}{code}); {_ADVICE[cause]}, then start the week again: it "
+            f"goes on from its checkpoint. The log ends:\n{status.log_tail}"
+        )
+
+    def _show(self, status: Status) -> None:
+        metrics = read_metrics(self.lake, self.config.run)
+        if metrics and metrics[-1]["step"] != self.shown:
+            self.shown = metrics[-1]["step"]
+            self.view.update(metrics)
+        elif status.state is State.PENDING:
+            self.view.say(f"waiting for nodes: {status.place}")
+
+    def _hangs(self) -> bool:
+        """Whether the running job has given no sign of life for too long; each start may take its time."""
+        now = time.time()
+        self.running_since = self.running_since or now
+        try:
+            sign = self.lake.head(f"{run_folder(self.config.run)}/heartbeat.json").modified
+        except FileNotFoundError:
+            sign = 0.0
+        slowest = max((entry["seconds"] for entry in read_metrics(self.lake, self.config.run)[-100:]), default=0.0)
+        return now - max(sign, self.running_since) > max(self.patience.hang, _SLOWEST_STEPS * slowest)
+
+    def _stopped(self, key: str, cause: Cause) -> Status:
+        """End the job; its last status, ended by ``cause``."""
+        self.view.say(f"no sign of life since long ago: ending the job for {cause.value}")
+        self._patiently(self.launcher.cancel, key)
+        status = self._patiently(self.launcher.find, key) or _lost()
+        return replace(status, state=State.FAILED, cause=cause)
+
+    def _committed(self) -> int:
+        """Steps in the newest committed checkpoint."""
+        from seismic_model.training.checkpoint import latest  # torch, which most steps do not need
+
+        newest = latest(self.lake, self.config.run)
+        return newest.step if newest else 0
+
+    def _check_finished(self) -> None:
+        """A job that was asked to stop ends well too, with its work saved but not done."""
+        if (done := self._committed()) < self.config.steps:
+            raise TrainingFailedError(
+                f"training {self.config.run} was stopped after {done} of {self.config.steps} steps, with its work "
+                "saved; start the week again to go on"
+            )
+
+    def _patiently(self, ask: Callable[[K], T], about: K) -> T:
+        """The answer of the scheduler, however long it is away (the job does not mind)."""
+        deadline = time.monotonic() + self.patience.scheduler
+        while True:
+            try:
+                return ask(about)
+            except UnreachableError as error:
+                if time.monotonic() > deadline:
+                    raise
+                self.view.say(f"waiting for the scheduler: {error}")
+                time.sleep(self.patience.poll * 5)
+
+
+def _lost() -> Status:
+    """Of a job that nobody knows any more."""
+    return Status(State.FAILED, None, "", Cause.NODE_LOST, "no trace of the job")

@@ -94,7 +94,7 @@ class WeeklyRetrain(FlowSpec):
         """Train, or end the week because nothing is new, done or trainable."""
         self.run_name, self.why_not = steps.decide(self.request, self.dataset, self.why_not)
         self.action = "train" if self.run_name else "nothing"
-        self.trained = None
+        self.trained = self.failed_run = None
         print(f"run {self.run_name}" if self.run_name else f"nothing to train: {self.why_not}")
         self.next({"train": self.plan, "nothing": self.report}, condition="action")
 
@@ -109,9 +109,12 @@ class WeeklyRetrain(FlowSpec):
     @card(type="blank", id="training", refresh_interval=5)
     @step
     def train(self):
-        """Launch or attach, then follow to the end; a retry resumes from the last checkpoint."""
-        steps.train(self.request, self.config_uri, current.card["training"])
-        self.next(self.evaluate)
+        """Launch or attach, then follow to the end; what is launched again goes on from its last checkpoint."""
+        self.why_not = steps.train(self.request, self.config_uri, current.card["training"])
+        self.failed_run = self.config_uri if self.why_not else None
+        self.ended = "failed" if self.why_not else "well"
+        print(self.why_not)
+        self.next({"well": self.evaluate, "failed": self.report}, condition="ended")
 
     @retry(times=2, minutes_between_retries=0)
     @step
@@ -140,16 +143,18 @@ class WeeklyRetrain(FlowSpec):
     @step
     def report(self):
         """The week on one page, on the lake and in the card."""
-        result = steps.week_result(self.request, self.dataset, self.why_not, self.trained)
+        result = steps.week_result(self.request, self.dataset, self.why_not, self.trained, self.failed_run)
         self.summary, self.html = steps.report(self.request, result)
         self.next(self.end)
 
     @step
     def end(self):
-        """Say where to look."""
+        """Say where to look; a week whose training failed fails here, after its report."""
         for line in self.summary.lines:
             print(f"{line.name:>10}: {line.value}")
         print(f"{'report':>10}: {self.lake}/{self.summary.report}")
+        if self.failed_run:
+            raise steps.WeekFailedError(self.why_not)
 
 
 if __name__ == "__main__":

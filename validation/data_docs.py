@@ -18,7 +18,7 @@ FOLDER = "datadocs"
 
 _CUT = re.compile(
     r"<script\b.*?</script>"  # the pages read well without
-    r"|<(?:link|img)\b[^>]*?(?:href|src)=\"https?://[^>]*>"
+    r"|<(?:link|img)\b[^>]*?(?:href|src)=\"(?:https?://|[./]*static/)[^>]*>"
     r"|url\('?https?://[^)]*\)"
     r"|<p>[^<]*newsletter.*?</p>"
     r"|Data asset: None<br>"
@@ -47,7 +47,7 @@ nav.sticky-top{height:auto!important;border-bottom:1px solid var(--line);margin-
 .held{color:var(--stop);font-weight:600}.passed{color:var(--good);font-weight:600}.warn{color:var(--care)}
 .fa-times:before{content:"✗";color:var(--stop)}.fa-check-circle:before{content:"✓";color:var(--good)}
 .fa-exclamation-triangle:before{content:"!";color:var(--care)}
-@media(max-width:50rem){.container-fluid>.row{grid-template-columns:1fr}}</style>"""
+@media(max-width:50rem){.container-fluid>.row{grid-template-columns:1fr}.index{display:block;overflow-x:auto}}</style>"""
 
 
 def publish_pages(lake: Lake, session: Session) -> None:

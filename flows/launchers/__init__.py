@@ -21,14 +21,15 @@ class State(Enum):
 
 
 class Cause(Enum):
-    """Why a job failed, as far as its scheduler tells them apart."""
+    """What ended a job that failed, as far as its scheduler tells them apart."""
 
     ERROR = "an error of its own"
-    OUT_OF_MEMORY = "out of memory"
-    NODE_LOST = "a node was lost"
-    PREEMPTED = "preempted"
+    OUT_OF_MEMORY = "want of memory"
+    NODE_LOST = "the loss of a node"
+    PREEMPTED = "preemption"
     TIME_LIMIT = "its time limit"
-    CANCELLED = "cancelled"
+    CANCELLED = "cancellation"
+    HUNG = "standing still"  # which no scheduler notices: the one who follows it does
 
 
 @dataclass(frozen=True)

@@ -65,10 +65,10 @@ class Place:
         flow = [sys.executable, str(FLOWS / "weekly_retrain.py"), "--no-pylint", "--config", "settings", str(settings)]
         return [*flow, "run", "--max-workers=2", "--lake", self.lake.uri, "--week", WEEK, *arguments]
 
-    def run(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+    def run(self, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
             self.command(*arguments),
-            env=self.environment,
+            env=self.environment | environment,
             cwd=self.folder,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -167,6 +167,27 @@ def _wait(condition: Callable[[], bool], flow: subprocess.Popen[bytes]) -> None:
         assert flow.poll() is None, "the flow ended before it was killed"
         time.sleep(0.1)
     raise AssertionError("no checkpoint was committed")
+
+
+def test_a_week_whose_training_fails_says_why_and_goes_on_when_that_is_mended(
+    place: Place, segy: dict[str, bytes]
+) -> None:
+    place.drop("deltaic.sgy", segy["deltaic.sgy"])
+    place.drop("deep_water.sgy", segy["deep_water.sgy"])
+    broken = place.folder / "broken" / "deepspeed"
+    broken.mkdir(parents=True)
+    (broken / "__init__.py").write_text("raise RuntimeError('<broken> on purpose')")
+    result = place.run(PYTHONPATH=f"{broken.parent}:{os.environ.get('PYTHONPATH', '')}")
+    assert result.returncode != 0
+    assert "an error of its own 3 times without a new checkpoint" in result.stdout
+    page = place.lake.read(f"weeks/{WEEK}/report.html").decode()
+    assert "&lt;broken&gt; on purpose" in page
+    summary = {line["name"]: line["value"] for line in place.lake.read_json(f"weeks/{WEEK}/summary.json")["lines"]}
+    assert summary["trained"].startswith(f"failed: training {RUN}")
+
+    mended = place.run()
+    assert mended.returncode == 0, mended.stdout
+    assert latest(place.lake, RUN).step == 12
 
 
 def test_a_week_without_surveys_ends_with_nothing_trainable(place: Place) -> None:

@@ -1,0 +1,209 @@
+"""What the flow does when a job fails: again, away from bad nodes, or not at all. Only the scheduler is scripted."""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+import os
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from flows.launchers import Cause, Job, LauncherError, State, Status, UnreachableError
+from flows.training import AGAIN, Patience, TrainingFailedError, train
+from ingestion.lake import Lake
+from ingestion.manifest import StoredKey
+from seismic_model.config import MODEL_SIZES, RunConfig, run_folder
+from seismic_model.training.checkpoint import CheckpointManifest, checkpoint_folder
+
+STEPS = 100
+QUICK = Patience(hang=60, scheduler=5, poll=0.001, again=0.0)
+NOTHING = StoredKey(size=0, sha256="0" * 64)
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> RunConfig:
+    return RunConfig.model_validate(
+        {
+            "lake": Lake(str(tmp_path)).uri,
+            "run": "r",
+            "dataset": "datasets/2026-W49.json",
+            "dataset_sha256": "0" * 64,
+            "model": MODEL_SIZES["tiny"],
+            "window": (16, 16, 16),
+            "keep_ratio": 0.25,
+            "seed": 0,
+            "steps": STEPS,
+            "batch": 2,
+            "learning_rate": 0.001,
+            "warmup_steps": 1,
+            "strategy": "ddp",
+            "cp": 1,
+            "checkpoint_every": 10,
+        }
+    )
+
+
+def commit(config: RunConfig, step: int) -> None:
+    names = [f"{kind}-00001-of-00001-0.safetensors" for kind in ("model", "optimizer")]
+    manifest = CheckpointManifest(
+        run=config.run,
+        step=step,
+        samples=2 * step,
+        applied_steps=step,
+        weights_sha256="0" * 64,
+        config=config,
+        files=dict.fromkeys(names, NOTHING),
+        processes=1,
+        created=dt.datetime.now(dt.UTC),
+    )
+    Lake(config.lake).write(f"{checkpoint_folder(config.run, step)}/manifest.json", manifest.to_bytes())
+
+
+Event = Status | Exception | Callable[[], Status]
+
+
+@dataclass
+class Scripted:
+    """A scheduler that answers what the test says, one event a question; the last one for ever."""
+
+    events: list[Event]
+    submitted: list[Job] = field(default_factory=list)
+    cancelled: int = 0
+
+    def submit(self, job: Job) -> None:
+        self.submitted.append(job)
+
+    def find(self, key: str) -> Status | None:
+        event = self.events.pop(0) if len(self.events) > 1 else self.events[0]
+        if isinstance(event, Exception):
+            raise event
+        return event if isinstance(event, Status) else event()
+
+    def cancel(self, key: str) -> None:
+        self.cancelled += 1
+
+
+@dataclass
+class Watched:
+    said: list[str] = field(default_factory=list)
+    steps: list[int] = field(default_factory=list)
+
+    def update(self, metrics: list[dict[str, Any]]) -> None:
+        self.steps.append(metrics[-1]["step"])
+
+    def say(self, words: str) -> None:
+        self.said.append(words)
+
+
+RUNNING = Status(State.RUNNING, None, "", place="job 1")
+WELL = Status(State.SUCCEEDED, 0, "")
+
+
+def failed(cause: Cause, *nodes: str) -> Status:
+    return Status(State.FAILED, 1, "the end of the log", cause, "job 1 on n1", nodes)
+
+
+def follow(config: RunConfig, *events: Event) -> tuple[Scripted, Watched]:
+    launcher, view = Scripted(list(events)), Watched()
+    train(config, 2, launcher, view, patience=QUICK)
+    return launcher, view
+
+
+def test_a_finished_run_ends(config: RunConfig) -> None:
+    commit(config, STEPS)
+    launcher, _ = follow(config, RUNNING, WELL)
+    assert len(launcher.submitted) == 1
+
+
+@pytest.mark.parametrize("cause", list(Cause))
+def test_each_cause_is_tried_again_as_often_as_makes_sense(config: RunConfig, cause: Cause) -> None:
+    launcher, view = Scripted([failed(cause)]), Watched()
+    with pytest.raises(TrainingFailedError) as raised:
+        train(config, 2, launcher, view, patience=QUICK)
+    assert len(launcher.submitted) == 1 + AGAIN[cause]
+    for part in (cause.value, "step 0 of 100", "job 1 on n1", "start the week again", "the end of the log"):
+        assert part in str(raised.value)
+
+
+def test_new_checkpoints_start_the_counting_anew(config: RunConfig) -> None:
+    def later(step: int) -> Callable[[], Status]:
+        def event() -> Status:
+            commit(config, step)
+            return failed(Cause.ERROR)
+
+        return event
+
+    launcher, _ = follow(config, *(later(step) for step in range(10, STEPS + 1, 10)), WELL)
+    assert len(launcher.submitted) == 1 + STEPS // 10
+
+
+def test_bad_nodes_are_left_out_from_then_on(config: RunConfig) -> None:
+    commit(config, STEPS)
+    lost = [failed(Cause.NODE_LOST, "n1"), failed(Cause.NODE_LOST, "n3", "n1")]
+    launcher, _ = follow(config, *lost, WELL)
+    assert [job.exclude for job in launcher.submitted] == [(), ("n1",), ("n1", "n3")]
+
+
+def test_a_job_without_a_sign_of_life_is_ended_and_started_again(config: RunConfig) -> None:
+    commit(config, STEPS)
+    lake, key = Lake(config.lake), f"{run_folder(config.run)}/heartbeat.json"
+    lake.write(key, b"{}")
+    path = Path(lake.uri.removeprefix("file://")) / key
+    os.utime(path, (time.time() - 30,) * 2)
+    hour = time.time() + 3600
+    clock = iter([time.time(), time.time() + 20, hour, hour])
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("flows.training.time.time", lambda: next(clock))
+        launcher, view = follow(config, RUNNING, RUNNING, RUNNING, RUNNING, WELL)
+    assert (launcher.cancelled, len(launcher.submitted)) == (1, 2)
+    assert any("standing still" in words for words in view.said)
+
+
+def test_slow_steps_are_no_hang(config: RunConfig) -> None:
+    commit(config, STEPS)
+    lake = Lake(config.lake)
+    lake.write(f"{run_folder(config.run)}/metrics.jsonl", json.dumps({"step": 1, "seconds": 500.0}).encode())
+    now = time.time()
+    clock = iter([now, now + 4000])
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("flows.training.time.time", lambda: next(clock))
+        launcher, view = follow(config, RUNNING, RUNNING, WELL)
+    assert launcher.cancelled == 0
+    assert view.steps == [1]
+
+
+def test_a_scheduler_that_is_away_is_waited_for(config: RunConfig) -> None:
+    commit(config, STEPS)
+    away = UnreachableError("the controller does not answer")
+    launcher, view = follow(config, RUNNING, away, away, RUNNING, WELL)
+    assert len(launcher.submitted) == 1
+    assert "waiting for the scheduler: the controller does not answer" in view.said
+
+
+def test_a_scheduler_that_stays_away_is_said(config: RunConfig) -> None:
+    launcher = Scripted([UnreachableError("the controller does not answer")])
+    with pytest.raises(UnreachableError):
+        train(config, 2, launcher, Watched(), patience=Patience(scheduler=0, poll=0.001))
+
+
+def test_a_refused_job_is_not_tried_again(config: RunConfig) -> None:
+    class Refusing(Scripted):
+        def submit(self, job: Job) -> None:
+            super().submit(job)
+            raise LauncherError("no partition gpu; there are: cpu")
+
+    launcher = Refusing([RUNNING])
+    with pytest.raises(LauncherError, match="no partition gpu"):
+        train(config, 2, launcher, Watched(), patience=QUICK)
+    assert len(launcher.submitted) == 1
+
+
+def test_a_job_that_was_asked_to_stop_is_not_done(config: RunConfig) -> None:
+    commit(config, 40)
+    with pytest.raises(TrainingFailedError, match="stopped after 40 of 100 steps"):
+        follow(config, WELL)
