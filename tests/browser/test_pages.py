@@ -1,4 +1,4 @@
-"""Every kind of page in a real browser: it opens from a file, offline, whole, without a fault or a stranger's markup."""
+"""Every kind of page in a real browser: it opens from a file, offline, whole, without faults or strange markup."""
 
 from __future__ import annotations
 
