@@ -147,7 +147,7 @@ class _Follower:
         return (
             f"training {self.config.run} was ended by {cause.value}{often} at step {self._committed()} of "
             f"{self.config.steps} ({status.place or 'no job'}{code}); {_ADVICE[cause]}, then start the week again: it "
-            f"goes on from its checkpoint. The log ends:\n{status.log_tail}"
+            f"goes on from its checkpoint.\nThe log ends:\n{status.log_tail}"
         )
 
     def _show(self, status: Status) -> None:
