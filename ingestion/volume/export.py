@@ -11,6 +11,7 @@ from __future__ import annotations
 import hashlib
 import mmap
 import os
+import secrets
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -43,14 +44,14 @@ class ExportedFile(Contract):
 def export(lake: Lake, manifest: Manifest, folder: Path, progress: Progress) -> list[ExportedFile]:
     """Write the SEG-Y files of a published survey into ``folder``, under the names that they had.
 
-    Raises ``FileExistsError`` before anything is written when a file of that name is there, ``LakeError`` when objects
-    of the volume are damaged or lost. Memory is bounded by two tiles; a file appears under its name when it is whole.
+    Raises ``FileExistsError`` when a file of that name is there, ``LakeError`` when objects of the volume are damaged
+    or lost. Memory is bounded by two tiles; a file appears under its name when it is whole. What a killed export
+    leaves is named ``export-….part`` and hinders no other.
     """
     folder.mkdir(parents=True, exist_ok=True)
     targets = [folder / name for name in _names(manifest)]
     for target in targets:
-        if target.exists():
-            raise FileExistsError(f"{printable(str(target))} exists and is not overwritten; give another folder")
+        _refuse_there(target)
     written: list[ExportedFile] = []
     try:
         kept = _kept_of_files(lake, manifest, _trace_bytes(manifest))
@@ -62,6 +63,11 @@ def export(lake: Lake, manifest: Manifest, folder: Path, progress: Progress) -> 
     if not all(file.same_as_source for file in written):
         _refuse_damaged(lake, manifest, written, progress)
     return written
+
+
+def _refuse_there(target: Path) -> None:
+    if target.exists():
+        raise FileExistsError(f"{printable(str(target))} exists and is not overwritten; give another folder")
 
 
 def _refuse_damaged(lake: Lake, manifest: Manifest, written: list[ExportedFile], progress: Progress) -> None:
@@ -119,12 +125,13 @@ class _File:
 
     def write(self, target: Path, progress: Progress) -> ExportedFile:
         """Write the file; its digest."""
-        unfinished = target.with_name(target.name + ".part")
+        unfinished = target.with_name(f"export-{secrets.token_hex(8)}.part")  # its own: another may write the same file
         try:
-            with unfinished.open("w+b") as file:
+            with unfinished.open("x+b") as file:
                 os.posix_fallocate(file.fileno(), 0, self.source.size)  # a full disk says so here, else by SIGBUS
                 self._write_mapped(file.fileno(), progress)
                 digest = hashlib.file_digest(file, "sha256").hexdigest()
+            _refuse_there(target)
             unfinished.rename(target)
         except BaseException:
             unfinished.unlink(missing_ok=True)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -147,6 +149,42 @@ def test_nothing_is_overwritten(tmp_path: Path) -> None:
     again = survey(tmp_path, *arguments)
     assert again.exit_code == 1
     assert "exists and is not overwritten" in again.stderr
+
+
+def test_two_at_once_into_one_folder_do_not_mix(tmp_path: Path) -> None:
+    one = draft(seed=1)
+    other = draft(seed=2)
+    first, second = (published(tmp_path, made.to_bytes()).manifest for made in (one, other))
+    lake, out = Lake(str(tmp_path / "lake")), tmp_path / "out"
+    assert first is not None
+    assert second is not None
+
+    def meanwhile(what: str, _done: int, _total: int) -> None:
+        if what == "exporting" and not (out / "line.sgy").exists():
+            assert export(lake, second, out, quiet)[0].same_as_source
+
+    with pytest.raises(FileExistsError, match="is not overwritten"):
+        export(lake, first, out, meanwhile)
+    assert [path.name for path in out.iterdir()] == ["line.sgy"]
+    assert (out / "line.sgy").read_bytes() == other.to_bytes()
+
+
+def test_a_killed_export_hinders_no_other(tmp_path: Path) -> None:
+    manifest = published(tmp_path, draft().to_bytes()).manifest
+    assert manifest is not None
+    killed = (
+        "import os, sys; from pathlib import Path; from ingestion.catalog import surveys; "
+        "from ingestion.lake import Lake; from ingestion.volume.export import export; lake = Lake(sys.argv[1]); "
+        "export(lake, surveys(lake)[0], Path(sys.argv[2]), lambda *_: os.kill(os.getpid(), 9))"
+    )
+    for _ in range(2):
+        call = [sys.executable, "-c", killed, str(tmp_path / "lake"), str(tmp_path / "out")]
+        assert subprocess.run(call, check=False).returncode == -9
+    left = list((tmp_path / "out").iterdir())
+    assert [path.suffix for path in left] == [".part", ".part"]
+    [file] = export(Lake(str(tmp_path / "lake")), manifest, tmp_path / "out", quiet)
+    assert file.same_as_source
+    assert {path.suffix for path in (tmp_path / "out").iterdir()} == {".part", ".sgy"}
 
 
 @pytest.mark.parametrize("spoiled", ["changed", "lost", "unlisted"])
