@@ -5,13 +5,14 @@ SEGY ?=
 export SEGY
 BIN := .venv/bin
 
-.PHONY: help setup demo ui test test-browser proof lint bench clean
+.PHONY: help setup demo ui test test-browser test-cluster proof lint bench clean
 
 help:
 	@echo "make demo [SEGY=/path/file.sgy]  run one week on made surveys (and your file); again: the next week"
 	@echo "make ui                          serve the demo's MLflow registry on http://127.0.0.1:5000"
 	@echo "make test                        all tests, with the services they need"
 	@echo "make test-browser                the pages in a real Chromium, from the system"
+	@echo "make test-cluster                launching on a real Slurm; as root, with slurm-wlm and munge installed"
 	@echo "make proof                       long proofs (kills, wide matrices); renews docs/proofs.md"
 	@echo "make lint                        ruff, mypy, import-linter"
 	@echo "make bench                       every benchmark"
@@ -40,6 +41,9 @@ test: setup
 test-browser: setup
 	$(BIN)/pip install --quiet --disable-pip-version-check $(PIP_ARGS) -c constraints.txt -e '.[browser]'
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests/browser
+
+test-cluster: setup
+	NEEDS_SLURM=yes OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests/cluster
 
 proof: setup
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --timeout=7200 tests/proof

@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 from pydantic import ValidationError
 
+from flows.launchers.slurm_settings import SlurmSettings
 from ingestion.manifest import Contract
 from seismic_model.config import DECODE_SHARE, MODEL_SIZES, Checkpointing, StrategyName, Triple
 from seismic_model.data.dataset import SplitPolicy
@@ -55,6 +56,7 @@ class Settings(Contract):
     start_from: Literal["champion", "scratch"] = "champion"  # weights; scratch when there is no champion yet
     hang_minutes: float = 10  # at least, without a sign of life, before a running job is ended and started again
     recipes: dict[str, Recipe]
+    slurm: SlurmSettings | None = None  # for --launcher slurm
 
     def recipe(self, size: str) -> Recipe:
         """How ``size`` is trained. Raises ``SettingsError``."""

@@ -74,7 +74,7 @@ def request(parameters: Mapping[str, Any], settings: Mapping[str, Any]) -> Reque
     given["week"] = given["week"] or iso_week(dt.datetime.now(dt.UTC).date())
     try:
         asked = Request(settings=read_settings(settings), **given)
-        launcher(asked.launcher)
+        launcher(asked.launcher, asked.settings)
     except ValidationError as error:
         faults = "; ".join(f"--{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors())
         raise RequestError(f"the week cannot be run as asked: {faults}") from error
@@ -185,7 +185,14 @@ def train(asked: Request, config_uri: str, card: Any) -> str:
     recipe = asked.settings.recipe(asked.size)
     patience = Patience(hang=60 * asked.settings.hang_minutes)
     try:
-        follow(config, recipe.processes, launcher(asked.launcher), _View(card, config.steps), recipe.hours, patience)
+        follow(
+            config,
+            recipe.processes,
+            launcher(asked.launcher, asked.settings),
+            _View(card, config.steps),
+            recipe.hours,
+            patience,
+        )
     except (TrainingFailedError, LauncherError) as error:
         return str(error)
     return ""

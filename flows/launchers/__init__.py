@@ -8,7 +8,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from flows.settings import Settings
 
 
 class State(Enum):
@@ -82,10 +85,16 @@ class Launcher(Protocol):
         """Ask the job to save and stop; kill it when it does not. Raises ``LauncherError``."""
 
 
-def launcher(name: str) -> Launcher:
-    """The launcher called ``name``. Raises ``ValueError``."""
+def launcher(name: str, settings: Settings) -> Launcher:
+    """The launcher called ``name``, as ``settings`` describe its cluster. Raises ``ValueError``."""
     if name == "local":
         from flows.launchers.local import LocalLauncher
 
         return LocalLauncher()
-    raise ValueError(f"launcher {name!r} is not known; expected 'local'")
+    if name == "slurm":
+        from flows.launchers.slurm import SlurmLauncher
+
+        if settings.slurm is None:
+            raise ValueError("the settings file has no `slurm:` part; docs/slurm.md says what stands there")
+        return SlurmLauncher(settings.slurm)
+    raise ValueError(f"launcher {name!r} is not known; expected local or slurm")

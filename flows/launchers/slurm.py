@@ -1,0 +1,282 @@
+"""Training jobs on a Slurm cluster, such as a HyperPod one: one readable batch script a job.
+
+The launcher talks to Slurm through one command (a shell here, ``ssh host``, an SSM session) and remembers nothing: a
+job is found by the key's hash in its comment, afterwards in the accounting, and last by what lies in ``folder/<hash>``:
+``script.sh``, ``submitted`` (job ids), and from the script ``log``, ``bad/<node>`` (why not it) and ``result.json``.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import math
+import re
+import shlex
+import subprocess
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from flows.launchers import Cause, Job, LauncherError, State, Status, UnreachableError
+from flows.launchers.health import PEER_FAILED
+from flows.launchers.slurm_settings import SlurmSettings
+from ingestion.names import printable
+
+_SAVE_SECONDS = 120  # in which a training process ends its step and saves, once it has got SIGTERM
+_ANSWER_SECONDS = 120  # in which Slurm answers, its own retries included
+_LOG_TAIL = 4000  # bytes
+_LONGEST_COMMAND = 120_000  # bytes; Linux takes 131,072 in one argument
+_NODE = re.compile(r"[A-Za-z0-9._-]+")
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_SILENT = (
+    "Unable to contact slurm controller",
+    "Socket timed out",
+    "Connection refused",
+    "Connection timed out",
+    "Zero Bytes were transmitted",
+    "ssh: ",
+)
+_OUT_OF_MEMORY = "out of memory|OutOfMemoryError|oom[-_ ]kill|MemoryError|not enough memory"
+_WAITS = {"PENDING", "REQUEUED", "REQUEUE_FED", "REQUEUE_HOLD", "SPECIAL_EXIT", "RESV_DEL_HOLD"}
+_RUNS = {"RUNNING", "COMPLETING", "CONFIGURING", "SUSPENDED", "STOPPED", "SIGNALING", "STAGE_OUT", "RESIZING"}
+_CAUSES = {
+    "OUT_OF_MEMORY": Cause.OUT_OF_MEMORY,
+    "NODE_FAIL": Cause.NODE_LOST,
+    "BOOT_FAIL": Cause.NODE_LOST,
+    "PREEMPTED": Cause.PREEMPTED,
+    "TIMEOUT": Cause.TIME_LIMIT,
+    "DEADLINE": Cause.TIME_LIMIT,
+    "CANCELLED": Cause.CANCELLED,
+    "REVOKED": Cause.CANCELLED,
+}
+_QUEUE = "squeue --noheader --all --states=all --format='%A|%T|%N|%e|%r|%k'"
+_MARK = "==sfm=="
+
+
+@dataclass(frozen=True)
+class _Row:
+    """One job as Slurm tells it."""
+
+    number: int
+    state: str
+    nodes: str
+    ended: str  # ISO time, or NONE
+    reason: str = ""
+
+    @property
+    def waits(self) -> bool:
+        return self.state in _WAITS
+
+    @property
+    def active(self) -> bool:
+        return self.waits or self.state in _RUNS
+
+
+class SlurmLauncher:
+    """Jobs of one cluster, found again through the hash of their key."""
+
+    def __init__(self, settings: SlurmSettings) -> None:
+        self.settings = settings
+
+    def submit(self, job: Job) -> None:
+        """Submit ``job``, or attach to the one that waits or runs under its key."""
+        script = render(job, self.settings)
+        if self._active(job.key):
+            return
+        state = shlex.quote(state_folder(job.key, self.settings))
+        encoded = base64.b64encode(script.encode("utf-8", "surrogateescape")).decode()
+        command = (
+            f"umask 077; mkdir -p {state} && cd {state} && printf %s {encoded} | base64 -d > script.partial &&"
+            " mv script.partial script.sh && number=$(sbatch --parsable script.sh) && echo $number | tee -a submitted"
+        )
+        if len(command) > _LONGEST_COMMAND:
+            raise LauncherError(f"the job's script has {len(script)} characters; Slurm takes it up to about 80,000")
+        own = int(self._run(command, f"Slurm does not take job {job.name!r}").split(";")[0])
+        older = [row.number for row in self._active(job.key) if row.number < own]
+        if older:  # submitted in the same moment by another flow
+            self._run(f"scancel {own}", f"job {own} is one too many beside {older[0]}, but cannot be cancelled")
+
+    def find(self, key: str) -> Status | None:
+        """The status of the newest job under ``key``, or None when there never was one."""
+        state = shlex.quote(state_folder(key, self.settings))
+        command = (
+            f"{_QUEUE} || exit; cd {state} 2>/dev/null || exit 0; echo {_MARK};"
+            " sacct --noheader --parsable2 --allocations --format=JobID,State,NodeList,End"
+            ' --jobs="$(paste -sd, submitted)" 2>/dev/null;'
+            f" echo {_MARK}; cat submitted 2>/dev/null; echo {_MARK}; cat result.json 2>/dev/null;"
+            f" echo {_MARK}; ls bad 2>/dev/null; echo {_MARK}; tail -c {_LOG_TAIL} log 2>/dev/null || true"
+        )
+        answer = self._run(command, "the job cannot be looked up")
+        queue, accounting, submitted, result, bad, log = [*answer.split(f"{_MARK}\n", 5), *[""] * 5][:6]
+        rows = _queued(queue, key)
+        if row := _newest(rows or _accounted(accounting)):
+            self._bring_forward(row)
+            return _status(row, _result(result, row.number), log, bad)
+        if not submitted.strip():
+            return None
+        number = int(submitted.split()[-1].split(";")[0])
+        return _status(_Row(number, "", "", ""), _result(result, None), log, bad)
+
+    def cancel(self, key: str) -> None:
+        """The script has the ranks save and end; what is left of it after two minutes is killed."""
+        rows = self._active(key)
+        if not rows:
+            return
+        complaint = "the job cannot be cancelled"
+        for row in rows:
+            how = "" if row.waits else "--batch --signal=TERM "
+            self._run(f"scancel {how}{row.number}", complaint)
+        deadline = time.monotonic() + _SAVE_SECONDS + 10
+        while (rows := self._active(key)) and time.monotonic() < deadline:
+            time.sleep(1)
+        for row in rows:
+            self._run(f"scancel {row.number}", complaint)
+
+    def _active(self, key: str) -> list[_Row]:
+        return [row for row in _queued(self._run(_QUEUE, "the queue cannot be read"), key) if row.active]
+
+    def _bring_forward(self, row: _Row) -> None:
+        """A job put back waits two minutes for its old credential to expire; newer Slurms need not."""
+        if row.waits and row.reason == "BeginTime":
+            self._run(f"scontrol update JobId={row.number} StartTime=now || true", "the job cannot be brought forward")
+
+    def _run(self, command: str, complaint: str) -> str:
+        """What ``command`` prints. Raises ``LauncherError`` and ``UnreachableError`` with ``complaint``."""
+        prefix = self.settings.command
+        try:
+            result = subprocess.run(
+                [*prefix, command], stdin=subprocess.DEVNULL, capture_output=True, timeout=_ANSWER_SECONDS, check=False
+            )
+        except subprocess.TimeoutExpired as error:
+            raise UnreachableError(f"{complaint}: no answer from `{prefix[0]}` in {_ANSWER_SECONDS} s") from error
+        except OSError as error:
+            raise LauncherError(f"{complaint}: `{prefix[0]}` cannot be run: {error.strerror}") from error
+        if result.returncode == 0:
+            return result.stdout.decode(errors="replace")
+        said = printable(" ".join(result.stderr.decode(errors="replace").split()))[-1000:]
+        silent = result.returncode == 255 or any(sign in said for sign in _SILENT)  # 255: ssh
+        message = f"{complaint}: {said or f'exit code {result.returncode}'}"
+        raise UnreachableError(message) if silent else LauncherError(message)
+
+
+def render(job: Job, settings: SlurmSettings) -> str:
+    """The batch script of ``job``. Raises ``LauncherError`` for what a script cannot carry."""
+    from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+    environment = {"PYTHONPATH": settings.working_directory} | settings.environment | job.environment
+    _check(job, environment)
+    here = FileSystemLoader(Path(__file__).parent)
+    templates = Environment(  # noqa: S701  # a shell script: every value goes through `quote` or is checked to be a word
+        loader=here, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True
+    )
+    templates.filters["quote"] = shlex.quote
+    per_node = min(job.processes, settings.processes_per_node)
+    if job.processes % per_node:
+        raise LauncherError(
+            f"{job.processes} processes do not fill nodes of {per_node}; give the recipe a multiple of {per_node}"
+        )
+    minutes = math.ceil(job.hours * 60) if job.hours else None
+    digest = _digest(job.key)
+    name = re.sub(r"[^A-Za-z0-9._-]+", "-", job.name)[:60].strip("-") or "run"
+    return templates.get_template("slurm.sh.j2").render(
+        job_name=f"{name}-{digest[:12]}",
+        comment=_comment(job.key),
+        state=state_folder(job.key, settings),
+        nodes=job.processes // per_node,
+        processes_per_node=per_node,
+        minutes=minutes,
+        save_seconds=min(_SAVE_SECONDS, minutes * 30) if minutes else _SAVE_SECONDS,
+        exclude=job.exclude,
+        partition=settings.partition,
+        account=settings.account,
+        python=settings.python,
+        working_directory=settings.working_directory,
+        scratch=settings.scratch,
+        gpu_memory_gib=settings.gpu_memory_gib,
+        requeues=settings.requeues,
+        environment=environment,
+        module=job.module,
+        arguments=job.arguments,
+        peer_failed=PEER_FAILED,
+        out_of_memory=_OUT_OF_MEMORY,
+    )
+
+
+def state_folder(key: str, settings: SlurmSettings) -> str:
+    """Where the script of the job under ``key``, its log and its result lie."""
+    return f"{settings.folder}/{_digest(key)}"
+
+
+def _check(job: Job, environment: dict[str, str]) -> None:
+    if bad := [name for name in environment if not _VARIABLE.fullmatch(name)]:
+        raise LauncherError(f"{printable(bad[0])!r} is not the name of an environment variable")
+    if bad := [name for name in job.exclude if not _NODE.fullmatch(name)]:
+        raise LauncherError(f"{printable(bad[0])!r} is not the name of a node")
+    if any("\0" in value for value in (job.module, *job.arguments, *environment.values())):
+        raise LauncherError(f"a NUL byte in the arguments or the environment of job {job.name!r}; no process takes one")
+
+
+def _digest(key: str) -> str:
+    return hashlib.sha256(key.encode("utf-8", "surrogateescape")).hexdigest()[:32]
+
+
+def _comment(key: str) -> str:
+    return f"sfm:{_digest(key)}"
+
+
+def _queued(answer: str, key: str) -> list[_Row]:
+    rows = []
+    for line in answer.split(_MARK)[0].splitlines():
+        number, state, nodes, ended, reason, comment, *_ = [*(part.strip() for part in line.split("|")), *[""] * 6]
+        if comment == _comment(key) and number.isdecimal():
+            rows.append(_Row(int(number), state, nodes, ended, reason))
+    return rows
+
+
+def _accounted(answer: str) -> list[_Row]:
+    rows = []
+    for line in answer.splitlines():
+        number, state, nodes, ended, *_ = [*line.split("|"), *[""] * 4]
+        if number.isdecimal():
+            rows.append(_Row(int(number), state.split(" ")[0], nodes, ended))  # CANCELLED by 0
+    return rows
+
+
+def _newest(rows: Sequence[_Row]) -> _Row | None:
+    """The oldest that waits or runs, since later ones give way to it; else the one that ended last."""
+    active = [row for row in rows if row.active]
+    if active:
+        return min(active, key=lambda row: row.number)
+    return max(rows, key=lambda row: (row.ended, row.number), default=None)
+
+
+def _result(text: str, number: int | None) -> dict[str, str | int]:
+    """What the script of job ``number`` wrote when it ended; empty when it did not, or that of another job."""
+    try:
+        result = json.loads(text)
+    except ValueError:
+        return {}
+    return result if number in (None, result["job"]) else {}
+
+
+def _status(row: _Row, result: dict[str, str | int], log: str, bad: str) -> Status:
+    state, cause = _judged(row, result)
+    ended = state in (State.SUCCEEDED, State.FAILED)
+    place = f"Slurm job {row.number}" + (f" on {row.nodes}" if row.nodes else "")
+    if row.waits and row.reason not in ("", "None"):
+        place += f", waits: {printable(row.reason)}"
+    exit_code = int(result["exit_code"]) if ended and result else 0 if state is State.SUCCEEDED else None
+    return Status(state, exit_code, log, cause, place, tuple(bad.split()))
+
+
+def _judged(row: _Row, result: dict[str, str | int]) -> tuple[State, Cause | None]:
+    """Slurm's own word first; the script knows why it ended otherwise than well."""
+    if row.active:
+        return (State.PENDING if row.waits else State.RUNNING), None
+    said = str(result.get("cause", "ERROR"))
+    if row.state == "COMPLETED" or (not row.state and said == "SUCCEEDED"):
+        return State.SUCCEEDED, None
+    told = Cause[said] if said in Cause.__members__ else Cause.ERROR
+    return State.FAILED, _CAUSES.get(row.state, told)

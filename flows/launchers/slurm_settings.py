@@ -1,0 +1,30 @@
+"""What a Slurm cluster's owner writes under ``slurm:`` in a settings file."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import Field, StringConstraints
+
+from ingestion.manifest import Contract
+
+Word = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9._-]+$")]  # stands in an #SBATCH line as it is
+Folder = Annotated[str, StringConstraints(pattern=r"^(/[A-Za-z0-9._-]+)+$")]  # there too, and % would be a pattern
+Line = Annotated[str, StringConstraints(min_length=1, pattern=r"^[^\x00-\x1f\x7f]+$")]
+Variable = Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
+
+
+class SlurmSettings(Contract):
+    """Where and how training jobs run; docs/slurm.md says what each of these is on HyperPod."""
+
+    command: tuple[str, ...] = Field(("bash", "-c"), min_length=1)  # one command line is appended; ("ssh", "HOST")
+    folder: Folder  # shared by all nodes: scripts, logs, results
+    python: Line  # on the nodes
+    working_directory: Line  # on the nodes, where flows and seismic_model can be imported
+    processes_per_node: int = Field(ge=1)
+    gpu_memory_gib: float | None = Field(None, gt=0)  # free on each process's GPU, or its node is bad; None: no GPUs
+    partition: Word | None = None  # None: the cluster's default
+    account: Word | None = None
+    requeues: int = Field(5, ge=0)  # times that a job leaves a bad node behind
+    scratch: Line = "/tmp"  # noqa: S108  # TMPDIR on the nodes
+    environment: dict[Variable, str] = {}
