@@ -7,7 +7,15 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ingestion.cli.common import JSON_HELP, LAKE_HELP, existing_lake, messages, progress_bar
+from ingestion.cli.common import (
+    JSON_HELP,
+    LAKE_HELP,
+    by_option,
+    existing_lake,
+    messages,
+    progress_bar,
+    reason_option,
+)
 from ingestion.names import printable, safe_identifier
 
 if TYPE_CHECKING:
@@ -20,8 +28,8 @@ if TYPE_CHECKING:
 @click.option("--lake", "lake_uri", required=True, metavar="URI", help=LAKE_HELP)
 @click.option("--spec", "spec_uri", metavar="YAML", help="Take the survey's files in again with this mended spec.")
 @click.option("--accept", "codes", multiple=True, metavar="CODE", help="Take responsibility for this finding; repeat.")
-@click.option("--by", required=True, help="Who decides; written into the verdict.")
-@click.option("--reason", required=True, help="Why; written into the verdict.")
+@by_option
+@reason_option
 @click.option("--json", "as_json", is_flag=True, help=JSON_HELP)
 def release(
     name: str, lake_uri: str, spec_uri: str | None, codes: tuple[str, ...], by: str, reason: str, as_json: bool
@@ -34,15 +42,11 @@ def release(
     """
     from flows.releasing import ReleaseError, Request, release_survey
 
-    if not by.strip() or not reason.strip():
-        raise click.ClickException("--by and --reason must not be empty: the verdict names who released it and why")
     with messages(), progress_bar() as progress:
         lake = existing_lake(lake_uri)
         spec = None if spec_uri is None else _read_spec(spec_uri)
         try:
-            outcome = release_survey(
-                lake, safe_identifier(name), Request(codes, by.strip()[:200], reason.strip()[:2000]), spec, progress
-            )
+            outcome = release_survey(lake, safe_identifier(name), Request(codes, by, reason), spec, progress)
         except ReleaseError as error:
             raise click.ClickException(printable(str(error))) from error
     if as_json:

@@ -7,7 +7,16 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
-from ingestion.cli.common import DIGEST_HELP, JSON_HELP, LAKE_HELP, digest_of, existing_lake, messages
+from ingestion.cli.common import (
+    DIGEST_HELP,
+    JSON_HELP,
+    LAKE_HELP,
+    by_option,
+    digest_of,
+    existing_lake,
+    messages,
+    reason_option,
+)
 from ingestion.names import printable
 
 if TYPE_CHECKING:
@@ -17,19 +26,9 @@ if TYPE_CHECKING:
     from seismic_model.registry.lineage import Lineage, Model
 
 Action = Literal["withdraw", "restore"]
-_LONGEST = 200  # characters of a name or a reason
-
-
-def _said(_context: click.Context, _option: click.Parameter, value: str) -> str:
-    if not value.strip() or len(value) > _LONGEST:
-        raise click.BadParameter(f"{len(value)} characters; expected a few words, at most {_LONGEST}")
-    return printable(value.strip())
-
 
 _name = click.argument("name")
 _lake = click.option("--lake", "lake_uri", required=True, metavar="URI", help=LAKE_HELP)
-_why = click.option("--reason", required=True, metavar="TEXT", callback=_said, help="Why; kept on the lake.")
-_by = click.option("--by", required=True, metavar="NAME", callback=_said, help="Who says so; kept on the lake.")
 _json = click.option("--json", "as_json", is_flag=True, help=JSON_HELP)
 _registry = click.option(
     "--tracking-uri",
@@ -42,8 +41,8 @@ _registry = click.option(
 @click.command()
 @_name
 @_lake
-@_why
-@_by
+@reason_option
+@by_option
 @click.option("--digest", metavar="DIGEST", help=f"{DIGEST_HELP} Default: all, later ones too.")
 @_registry
 @_json
@@ -71,8 +70,8 @@ def withdraw(
 @click.command()
 @_name
 @_lake
-@_why
-@_by
+@reason_option
+@by_option
 @click.option("--digest", metavar="DIGEST", help=f"{DIGEST_HELP} It becomes the one in use. Default: all.")
 @_json
 def restore(name: str, lake_uri: str, reason: str, by: str, digest: str | None, as_json: bool) -> None:

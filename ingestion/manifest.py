@@ -14,10 +14,14 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import BaseModel, ConfigDict, Field
 
+from ingestion.names import LONGEST_NAME, LONGEST_REASON
+
 FORMAT_VERSION = 2  # part of every digest; raise it by hand when the same SEG-Y would be converted otherwise
 
 SafeName = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9._-]{0,127}$")]
 Digest = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+Who = Annotated[str, Field(min_length=1, max_length=LONGEST_NAME, pattern=r"\S")]  # a person who decided something
+Why = Annotated[str, Field(min_length=1, max_length=LONGEST_REASON, pattern=r"\S")]
 Week = Annotated[str, Field(pattern=r"^\d{4}-W\d{2}$")]
 
 

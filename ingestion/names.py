@@ -6,6 +6,9 @@ import hashlib
 import re
 import unicodedata
 
+LONGEST_NAME = 200  # characters of who decided something,
+LONGEST_REASON = 2000  # and of why
+
 _SAFE = re.compile(r"[a-z0-9][a-z0-9._-]{0,99}")
 
 

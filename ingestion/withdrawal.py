@@ -16,10 +16,10 @@ from datetime import UTC, datetime, timedelta
 from pathlib import PurePosixPath
 from typing import Literal
 
-from pydantic import AwareDatetime, Field, ValidationError
+from pydantic import AwareDatetime, ValidationError
 
 from ingestion.lake import Lake
-from ingestion.manifest import Contract, Digest, Finding, SafeName
+from ingestion.manifest import Contract, Digest, Finding, SafeName, Who, Why
 from ingestion.names import printable
 
 FOLDER = "withdrawals"
@@ -36,8 +36,8 @@ class Event(Contract):
     action: Literal["withdraw", "restore"]
     survey: SafeName
     digest: Digest | None  # None: all versions
-    by: str = Field(min_length=1, max_length=200)
-    reason: str = Field(min_length=1, max_length=2000)
+    by: Who
+    reason: Why
     at: AwareDatetime
 
     def words(self) -> str:

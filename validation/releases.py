@@ -8,17 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import UTC, datetime
-from typing import Annotated, Literal
+from typing import Literal
 
-from pydantic import Field, ValidationError
+from pydantic import ValidationError
 
 from ingestion.lake import Lake, LakeError
-from ingestion.manifest import Contract, Digest, Finding, SafeName
+from ingestion.manifest import Contract, Digest, Finding, SafeName, Who, Why
 from ingestion.names import printable
 from validation.rules import Suites
-
-Who = Annotated[str, Field(min_length=1, max_length=200, pattern=r"\S")]
-Why = Annotated[str, Field(min_length=1, max_length=2000, pattern=r"\S")]
 
 
 class Acceptance(Contract):

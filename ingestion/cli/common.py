@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
@@ -10,7 +10,7 @@ from urllib.parse import unquote
 
 import click
 
-from ingestion.names import printable
+from ingestion.names import LONGEST_NAME, LONGEST_REASON, printable
 
 if TYPE_CHECKING:
     from ingestion.catalog import Version
@@ -22,6 +22,26 @@ LAKE_HELP = "Where surveys are published: a folder, file:///… or s3://bucket/p
 SPEC_HELP = "Survey spec (YAML). Default: NAME.yaml or NAME.yml beside NAME.sgy, when it is there."
 DIGEST_HELP = "This version only: its digest or the beginning of it."
 JSON_HELP = "Print one JSON object instead of text."
+
+
+def _said(longest: int) -> Callable[[click.Context, click.Parameter, str], str]:
+    """Refuses what is empty or too long, so that nobody's words are cut."""
+
+    def check(_context: click.Context, _option: click.Parameter, value: str) -> str:
+        said = printable(value.strip())
+        if not 1 <= len(said) <= longest:
+            raise click.BadParameter(f"{len(said)} characters; expected a few words, at most {longest} characters")
+        return said
+
+    return check
+
+
+by_option = click.option(
+    "--by", required=True, metavar="NAME", callback=_said(LONGEST_NAME), help="Who decides; kept on the lake."
+)
+reason_option = click.option(
+    "--reason", required=True, metavar="TEXT", callback=_said(LONGEST_REASON), help="Why; kept on the lake."
+)
 
 
 def spec_of(file: str, spec_uri: str | None) -> tuple[SurveySpec, list[str], str | None]:

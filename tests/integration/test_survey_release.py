@@ -225,7 +225,6 @@ def test_slips_are_told_and_write_nothing(lake: Lake, tmp_path: Path) -> None:
         (survey, "--accept", held.split(", ")[0], *BY): "cannot be accepted",
         (survey, "--accept", "survey-sparse", *BY): "only a warning",
         (survey, "--accept", "line-gain", *BY): "line-gain was not found",
-        (survey, "--by", " ", "--reason", "x"): "must not be empty",
         (survey, "--spec", str(bad), *BY): "inline_bite",
         (survey, "--spec", str(tmp_path / "none.yaml"), *BY): "does not exist",
     }
