@@ -147,6 +147,7 @@ def _metaflow(settings: str, pods: Mapping[str, str]) -> dict[str, Any]:
     dropped = ("METAFLOW_SERVICE_AUTH_KEY", "METAFLOW_SERVICE_HEADERS")  # would be written into the template
     environment = _DEFAULTS | {name: value for name, value in os.environ.items() if name not in dropped} | dict(pods)
     environment["METAFLOW_DEFAULT_DATASTORE"] = "s3"
+    environment["PYTHONPATH"] = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))  # this code
     if endpoint := os.environ.get("AWS_ENDPOINT_URL"):
         environment.setdefault("METAFLOW_S3_ENDPOINT_URL", endpoint)
     flow = [sys.executable, str(ROOT / "flows" / "weekly_retrain.py"), "--no-pylint", "--datastore", "s3"]

@@ -1,0 +1,317 @@
+"""What `python -m flows.deploy argo` makes: by Metaflow, on a real S3, judged by the rules that Argo follows.
+
+There is no Argo here. Its rules for `depends`, `when` and what a step is given are those of its source (4.1.2,
+workflow/controller/dag.go): a task whose `depends` is false is Omitted, one whose `when` is false is Skipped, and an
+argument that names an output which does not exist keeps its task from starting.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import re
+import subprocess
+import sys
+import tarfile
+import threading
+from dataclasses import dataclass
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from flows.argo_inputs import repair
+from flows.weekly_retrain import WeeklyRetrain
+from ingestion.lake import Lake
+
+ROOT = Path(__file__).parents[2]
+STEPS = {
+    name.replace("_", "-") for name, value in vars(WeeklyRetrain).items() if getattr(value, "is_step", None) is True
+}
+SENTINEL = "sentinel-metadata-key-2f9c"
+TRAINED = {"plan", "train", "evaluate", "gate", "register"}
+TAKEN_IN = {"each-survey", "each-survey-foreach-work", "collect"}
+ALWAYS = {"start", "freeze", "decide", "report", "end"}
+
+
+@dataclass(frozen=True)
+class Made:
+    """The manifests, the code package, and what the command said."""
+
+    template: dict[str, Any]
+    cron: dict[str, Any]
+    text: str
+    package: bytes
+
+    @property
+    def steps(self) -> dict[str, Any]:
+        """Templates that run a step, by name."""
+        return {each["name"]: each for each in self.template["spec"]["templates"] if each["name"] in STEPS}
+
+    @property
+    def dag(self) -> list[dict[str, Any]]:
+        """The tasks of the whole flow."""
+        (top,) = (each for each in self.template["spec"]["templates"] if each["name"] == "WeeklyRetrain")
+        tasks: list[dict[str, Any]] = top["dag"]["tasks"]
+        return tasks
+
+
+@pytest.fixture(scope="module")
+def made(s3: str, tmp_path_factory: pytest.TempPathFactory) -> Made:
+    out = tmp_path_factory.mktemp("deploy")
+    command = [
+        sys.executable,
+        "-m",
+        "flows.deploy",
+        "argo",
+        "--lake",
+        f"{s3}/deployed",
+        "--image",
+        "registry/seismic:1",
+    ]
+    options = ["--launcher", "eks", "--size", "large", "--secret", "seismic", "--out", str(out)]
+    variable = ["--variable", 'MLFLOW_TRACKING_URI=http://mlflow:5000/?a="b",c=d']
+    done = subprocess.run(
+        [*command, *options, *variable],
+        cwd=ROOT,
+        env=os.environ | {"METAFLOW_HOME": str(out), "METAFLOW_SERVICE_AUTH_KEY": SENTINEL},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    text = (out / "argo" / "workflow-template.json").read_text()
+    template = json.loads(text)
+    (url,) = {
+        each["value"]
+        for step in template["spec"]["templates"]
+        if "container" in step
+        for each in step["container"]["env"]
+        if each["name"] == "METAFLOW_CODE_URL"
+    }
+    package = Lake(s3).read(url.removeprefix(f"{s3}/"))
+    return Made(template, json.loads((out / "argo" / "cron-workflow.json").read_text()), text, package)
+
+
+def test_every_step_is_there_with_image_account_secret_and_variables(made: Made) -> None:
+    assert set(made.steps) == STEPS
+    for step in made.steps.values():
+        container = step["container"]
+        variables = {each["name"]: each["value"] for each in container["env"]}
+        assert container["image"] == "registry/seismic:1"
+        assert step["serviceAccountName"] == "seismic-flow"
+        assert [each["secretRef"]["name"] for each in container["envFrom"]] == ["seismic"]
+        assert variables["MLFLOW_TRACKING_URI"] == 'http://mlflow:5000/?a="b",c=d'
+        assert variables["METAFLOW_DATASTORE_SYSROOT_S3"].endswith("/deployed/metaflow")
+    assert made.template["metadata"]["name"] == "weekly-retrain"
+    assert made.template["metadata"]["namespace"] == "seismic"
+
+
+def test_the_schedule_starts_this_template_on_sunday_one_at_a_time(made: Made) -> None:
+    spec = made.cron["spec"]
+    given = {each["name"]: json.loads(each["value"]) for each in spec["workflowSpec"]["arguments"]["parameters"]}
+
+    assert spec["schedules"] == ["0 20 * * 0"]
+    assert spec["timezone"] == "Etc/UTC"
+    assert spec["concurrencyPolicy"] == "Forbid"
+    assert spec["workflowSpec"]["workflowTemplateRef"]["name"] == made.template["metadata"]["name"]
+    assert made.cron["metadata"]["namespace"] == made.template["metadata"]["namespace"]
+    assert given == {"lake": given["lake"], "launcher": "eks", "size": "large"}
+    assert given["lake"].startswith("s3://")
+    known = {each["name"] for each in made.template["spec"]["arguments"]["parameters"]}
+    assert given.keys() <= known
+    assert made.template["spec"]["activeDeadlineSeconds"] + spec["startingDeadlineSeconds"] < 7 * 86_400
+
+
+@pytest.mark.parametrize(
+    ("found", "action", "ran"),
+    [
+        ("each_survey", "plan", ALWAYS | TAKEN_IN | TRAINED),
+        ("freeze", "plan", ALWAYS | TRAINED),
+        ("each_survey", "report", ALWAYS | TAKEN_IN),
+        ("freeze", "report", ALWAYS),
+    ],
+)
+def test_conditional_steps_run_and_get_what_the_branch_that_ran_made(
+    made: Made, found: str, action: str, ran: set[str]
+) -> None:
+    argo = Argo({"start": found, "decide": action})
+
+    argo.run(made.dag)
+
+    assert {name for name, status in argo.status.items() if status == "Succeeded"} == ran
+    assert argo.given["freeze"] == "argo-{{workflow.name}}/" + (
+        "collect/id-collect" if "collect" in ran else "start/id-start"
+    )
+    assert argo.given["report"] == "argo-{{workflow.name}}/" + (
+        "register/id-register" if "register" in ran else "decide/id-decide"
+    )
+
+
+def test_without_the_repair_a_week_with_nothing_new_does_not_go_on(made: Made) -> None:
+    output = "{{{{tasks.{0}.outputs.parameters.task-id}}}}"
+    joined = f"argo-{{{{workflow.name}}}}/:collect/{output.format('collect')},start/{output.format('start')}"
+    broken = json.loads(json.dumps(made.dag))
+    next(each for each in broken if each["name"] == "freeze")["arguments"]["parameters"][0]["value"] = joined
+
+    with pytest.raises(KeyError, match="collect"):
+        Argo({"start": "freeze", "decide": "report"}).run(broken)
+
+    whole = json.loads(json.dumps(made.template))
+    next(each for each in whole["spec"]["templates"] if each["name"] == "WeeklyRetrain")["dag"]["tasks"] = broken
+    assert repair(whole) == made.template
+
+
+class Argo:
+    """Runs a DAG whose switches choose ``chosen``; every task that starts succeeds and makes ``id-NAME``."""
+
+    def __init__(self, chosen: dict[str, str]) -> None:
+        self.chosen, self.status, self.given = chosen, {}, {}  # type: ignore[var-annotated]
+
+    def run(self, tasks: list[dict[str, Any]]) -> None:
+        waiting = list(tasks)
+        while waiting:
+            task = next(each for each in waiting if self._ready(each))
+            waiting.remove(task)
+            self.status[task["name"]] = self._outcome(task)
+
+    def _ready(self, task: dict[str, Any]) -> bool:
+        return all(name in self.status for name in re.findall(r"([\w-]+)\.Succeeded", task.get("depends") or ""))
+
+    def _outcome(self, task: dict[str, Any]) -> str:
+        depends = re.sub(
+            r"([\w-]+)\.Succeeded", lambda m: str(self.status[m[1]] == "Succeeded"), task.get("depends") or "True"
+        )
+        if not _true(depends):
+            return "Omitted"
+        when = self._filled(task.get("when") or "True")
+        if not _true(re.sub(r"([\w-]+) ?== ?([\w-]+)", lambda m: str(m[1] == m[2]), when)):
+            return "Skipped"
+        for parameter in task.get("arguments", {}).get("parameters", []):
+            self.given[task["name"]] = self._filled(parameter["value"])
+        return "Succeeded"
+
+    def _filled(self, text: str) -> str:
+        ran, output = (
+            r"tasks\['([\w-]+)'\]\.status == 'Succeeded'",
+            r"tasks\['\1'\]\.outputs\.parameters\['switch-step'\]",
+        )
+        switch = rf"\{{\{{=\({ran} \? {output} : nil\) == '(\w+)'\}}\}}"
+        text = re.sub(switch, lambda m: str(self._output(m[1], "switch-step") == m[2]), text)
+        text = re.sub(r"\{\{=(.*)\}\}", lambda m: self._chosen(m[1]), text)
+        text = re.sub(r"\{\{tasks\.([\w-]+)\.status\}\}", lambda m: self.status[m[1]], text)
+        return re.sub(
+            r"\{\{tasks\.([\w-]+)\.outputs\.parameters\.([\w-]+)\}\}", lambda m: self._output(m[1], m[2]), text
+        )
+
+    def _chosen(self, expression: str) -> str:
+        """``tasks['a'].status == 'Succeeded' ? A : (B)``, as deep as it goes."""
+        if found := re.fullmatch(r"tasks\['([\w-]+)'\]\.status == 'Succeeded' \? ([^?:]+) : \((.*)\)", expression):
+            return self._chosen(found[2] if self.status[found[1]] == "Succeeded" else found[3])
+        found = re.fullmatch(
+            r"'(\w+/)' \+ get\(get\(get\(tasks\['([\w-]+)'\], 'outputs'\), 'parameters'\), 'task-id'\)", expression
+        )
+        assert found, expression
+        return found[1] + self._output(found[2], "task-id")
+
+    def _output(self, task: str, name: str) -> str:
+        if self.status[task] != "Succeeded":
+            raise KeyError(f"{task} has no output {name}: it is {self.status[task]}")
+        return self.chosen[task] if name == "switch-step" else f"id-{task}" if name == "task-id" else name
+
+
+def _true(text: str) -> bool:
+    assert not set(re.findall(r"\w+", text)) - {"True", "False"}, text
+    return bool(eval(text.replace("||", " or ").replace("&&", " and ")))
+
+
+def test_the_code_package_runs_where_nothing_else_is(made: Made, tmp_path: Path) -> None:
+    with tarfile.open(fileobj=io.BytesIO(made.package)) as packed:
+        packed.extractall(tmp_path, filter="data")
+    code = tmp_path / ".mf_code"
+    rooms = "flows, ingestion, seismic_model, validation"
+    read = (
+        "from validation.rules import load; load();"
+        "from seismic_model.planner.assumptions import read_machine; read_machine('h200')"
+    )
+    environment = os.environ | {"PYTHONPATH": str(code), "METAFLOW_EXTRACTED_ROOT": str(tmp_path)}
+
+    def python(*arguments: str) -> str:
+        done = subprocess.run(
+            [sys.executable, *arguments], cwd=tmp_path, env=environment, capture_output=True, text=True
+        )
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    files = python("-c", f"import {rooms}; print(*(room.__file__ for room in ({rooms})))").split()
+    assert all(Path(file).is_relative_to(code) for file in files)
+    assert python("-c", read) == ""
+    shown = python("weekly_retrain.py", "--no-pylint", "show")
+    assert all(f"Step {name.replace('-', '_')}" in shown for name in STEPS)
+    for room in ("flows", "ingestion", "seismic_model", "validation"):
+        for file in (ROOT / room).rglob("*.*"):
+            if "__pycache__" not in file.parts:
+                assert (code / file.relative_to(ROOT)).read_bytes() == file.read_bytes()
+
+
+def test_the_code_package_holds_nothing_secret_or_large(made: Made) -> None:
+    assert SENTINEL not in made.text
+    assert "x-api-key" not in made.text
+    assert len(made.package) < 5_000_000
+    with tarfile.open(fileobj=io.BytesIO(made.package)) as packed:
+        for member in packed.getmembers():
+            assert member.isfile() or member.isdir()
+            ours = member.name.startswith(".mf_code/") and not member.name.startswith(".mf_code/metaflow/")
+            assert not ours or Path(member.name).suffix in (".py", ".yaml", ".html"), member.name
+            assert not ours or member.size < 100_000, member.name
+            held = packed.extractfile(member)
+            assert held is None or SENTINEL.encode() not in held.read(), member.name
+
+
+@pytest.mark.usefixtures("s3")
+def test_step_functions_still_refuses_the_flow(tmp_path: Path) -> None:
+    """docs/adr says so: when this fails, Metaflow has learned it and the decision can be looked at again."""
+    with NoStateMachines() as endpoint:
+        done = subprocess.run(
+            [sys.executable, str(ROOT / "flows" / "weekly_retrain.py"), "--no-pylint", "--datastore", "s3",
+             "step-functions", "create", "--only-json"],
+            env=os.environ
+            | {
+                "AWS_ENDPOINT_URL_SFN": endpoint,
+                "METAFLOW_HOME": str(tmp_path),
+                "METAFLOW_DATASTORE_SYSROOT_S3": "s3://lake/step-functions",
+                "METAFLOW_S3_ENDPOINT_URL": os.environ["AWS_ENDPOINT_URL"],
+                "METAFLOW_SFN_IAM_ROLE": "arn:aws:iam::123456789012:role/x",
+                "METAFLOW_ECS_S3_ACCESS_IAM_ROLE": "arn:aws:iam::123456789012:role/x",
+                "METAFLOW_BATCH_JOB_QUEUE": "queue",
+            },
+            capture_output=True,
+            text=True,
+        )  # fmt: skip
+
+    assert done.returncode != 0
+    assert "switch statement" in done.stderr
+
+
+class NoStateMachines:
+    """Step Functions in an account that has none yet."""
+
+    def __enter__(self) -> str:
+        class Handler(BaseHTTPRequestHandler):
+            def do_POST(self) -> None:
+                self.rfile.read(int(self.headers.get("Content-Length", 0)))
+                self.send_response(200)
+                self.end_headers()
+                self.wfile.write(b'{"stateMachines": []}')
+
+            def log_message(self, *_: Any) -> None:
+                pass
+
+        self.server = HTTPServer(("127.0.0.1", 0), Handler)
+        threading.Thread(target=self.server.serve_forever, daemon=True).start()
+        return f"http://127.0.0.1:{self.server.server_port}"
+
+    def __exit__(self, *_: object) -> None:
+        self.server.shutdown()
+        self.server.server_close()
