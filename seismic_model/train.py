@@ -7,7 +7,8 @@ The run goes on from its newest committed checkpoint, so the same command again 
 too. SIGTERM saves first: torchrun passes it on and waits 30 seconds.
 
 Exit codes: 0 the run is finished, or SIGTERM stopped it with all saved (its newest checkpoint says which);
-2 the config or the data set it names is unusable or holds a withdrawn survey, and nothing was started; 1 anything else,
+2 the config or the data set it names is unusable or holds a withdrawn survey, or another run trains on this lake, and
+nothing was started; 3 another start of this run took over, and this one must not be started again; 1 anything else,
 such as a lake that does not answer.
 torchrun writes each process's code to its log, and itself exits with 1 when one of them is not 0 or when it was
 sent SIGTERM.
@@ -94,16 +95,20 @@ def _train(config: RunConfig, lake: Lake, dataset: Dataset) -> int:
     from seismic_model.data.store import VolumeError
     from seismic_model.parallel.mesh import MeshError, open_mesh
     from seismic_model.training.checkpoint import CheckpointError
+    from seismic_model.training.fencing import NotStartedError, held
+    from seismic_model.training.lease import FencedError, HeldElsewhereError
     from seismic_model.training.loop import TrainingError, train
     from seismic_model.training.metrics import MetricsError
 
     logging.getLogger("DeepSpeed").setLevel(logging.WARNING)
     try:
-        with open_mesh(config.cp, config.ulysses) as mesh:
-            outcome = train(config, lake, dataset, mesh)
+        with open_mesh(config.cp, config.ulysses) as mesh, held(lake, config.run, mesh) as fenced:
+            outcome = train(config, fenced, dataset, mesh)
         logger.info("run %s %s", config.run, outcome)
-    except (MeshError, BatchError) as error:
+    except (MeshError, BatchError, HeldElsewhereError, NotStartedError) as error:
         return _failed(error, 2)
+    except FencedError as error:
+        return _failed(error, 3)
     except (TrainingError, CheckpointError, DatasetError, VolumeError, MetricsError, LakeError, BaseError) as error:
         return _failed(error, 1)
     except RuntimeError as error:

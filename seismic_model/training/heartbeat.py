@@ -14,6 +14,7 @@ from obstore.exceptions import BaseError
 from ingestion.lake import Lake
 from seismic_model.config import run_folder
 from seismic_model.parallel.mesh import Mesh
+from seismic_model.training.lease import FencedError
 
 _SECONDS = 10.0  # between two looks
 
@@ -70,5 +71,5 @@ class Heartbeat:
         try:
             self._lake.write(self._key, json.dumps(beat).encode())
             self._written = moved
-        except BaseError as error:
+        except (BaseError, FencedError) as error:
             logger.warning("the lake did not take heartbeat.json: %s", str(error).splitlines()[0])

@@ -11,6 +11,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from ingestion.lake import Lake
 from seismic_model.config import RunConfig
+from seismic_model.training.lease import FencedError
 from seismic_model.training.metrics import MetricsLog, describe
 from seismic_model.training.tracking import Tracker
 
@@ -45,6 +46,8 @@ class Reporter:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._bar.stop()
+        if isinstance(error, FencedError):  # lake and MLflow now belong to the successor
+            return
         self._log.try_flush()  # the last save had all figures that it needs
         self._tracker.close("FAILED" if error else "FINISHED" if self._bar.finished else "KILLED")
 

@@ -39,6 +39,7 @@ from seismic_model.training.checkpoint import (
     tensor_bytes,
     tensor_digest,
 )
+from seismic_model.training.lease import FencedError
 from seismic_model.training.retention import forget
 
 _PART_VALUES = 2**24  # 64 MiB of float32 weights, 128 MiB of their moments
@@ -67,7 +68,8 @@ class Saver:
     """Saves the state of ``strategy``; every process calls the same methods in the same order.
 
     All methods but ``progress`` and ``close`` are collective and raise ``CheckpointError``, in all processes, when
-    one of them could not write, or when someone else committed the same step or removed its files.
+    one of them could not write, or when someone else committed the same step or removed its files; ``FencedError`` in
+    those that found that another start took over.
     """
 
     def __init__(self, lake: Lake, config: RunConfig, strategy: Strategy) -> None:
@@ -183,6 +185,8 @@ class Saver:
     def _raise(self) -> None:
         error = self._task.exception() if self._task is not None and self._task.done() else None
         reasons = reasons_of_all(str(error).split("\n\nDebug source")[0] if error else None, self._mesh.world)
+        if isinstance(error, FencedError):
+            raise error
         raise CheckpointError(f"the checkpoint of step {self._step} was not written: {reasons}") from error
 
 

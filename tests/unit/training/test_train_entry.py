@@ -112,12 +112,12 @@ def test_a_finished_run_ends_at_once_and_a_damaged_one_with_1(
     config = plan(lake)
     with one_process() as mesh:
         loop.train(config, lake, load_dataset(lake, config.dataset), mesh)
-    before = {entry.key: entry.etag for entry in lake.objects()}
+    before = {entry.key: entry.etag for entry in lake.objects("runs")}
     caplog.set_level("INFO")
     for name, value in world_of_one().items():
         monkeypatch.setenv(name, value)
     assert train.main(["--config", lake.uri_of(config.key)]) == 0
     assert "the checkpoint of run first at step 12 is its last" in caplog.text
-    assert {entry.key: entry.etag for entry in lake.objects()} == before
+    assert {entry.key: entry.etag for entry in lake.objects("runs")} == before
     lake.write("runs/first/checkpoints/step-00000012/manifest.json", b"{")
     assert train.main(["--config", lake.uri_of(config.key)]) == 1

@@ -1,0 +1,115 @@
+"""The training lease in a run: process 0 takes it, every process looks at it before it writes."""
+
+from __future__ import annotations
+
+import logging
+import os
+import socket
+import threading
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, nullcontext
+from pathlib import Path
+
+import torch
+from obstore.exceptions import BaseError
+
+from ingestion.lake import Lake
+from seismic_model.parallel.mesh import Mesh
+from seismic_model.training.lease import TTL_SECONDS, FencedError, HeldElsewhereError, Lease, acquire
+
+_RENEWALS = 6  # in the time that it lasts
+
+logger = logging.getLogger(__name__)
+
+
+class NotStartedError(Exception):
+    """Process 0 did not get the lease; its log says why."""
+
+
+class FencedLake(Lake):
+    """``lake`` as long as nobody has taken over: changes raise ``FencedError`` from then on.
+
+    Between the look and the change lies no more than the one request, so what a process that is stopped just there
+    may still do is to finish that: put again a file that is named by its content, commit a manifest that is not there
+    yet, or write figures that the successor writes anew.
+    """
+
+    def __init__(self, lake: Lake, lease: Lease) -> None:
+        super().__init__(lake.uri)
+        self._lease = lease
+
+    def write(self, key: str, data: bytes | Path | Iterable[bytes | memoryview]) -> None:
+        """As ``Lake.write``. Raises ``FencedError``."""
+        self._lease.check()
+        super().write(key, data)
+
+    def create(self, key: str, data: bytes) -> bool:
+        """As ``Lake.create``. Raises ``FencedError``."""
+        self._lease.check()
+        return super().create(key, data)
+
+    def delete(self, keys: list[str]) -> None:
+        """As ``Lake.delete``. Raises ``FencedError``."""
+        self._lease.check()
+        super().delete(keys)
+
+
+@contextmanager
+def held(lake: Lake, run: str, mesh: Mesh, ttl: float = TTL_SECONDS) -> Iterator[FencedLake]:
+    """The lake to write to while ``run`` holds its training lease, renewed until the block ends. Collective.
+
+    Raises ``HeldElsewhereError`` in process 0 and ``NotStartedError`` in the others when another run holds it.
+    """
+    refusal = None
+    token = 0
+    if mesh.rank == 0:
+        try:
+            token = acquire(lake, run, _this_process(), ttl).token
+        except HeldElsewhereError as error:
+            refusal = error
+    token = int(mesh.total(torch.tensor(token)))
+    if refusal:
+        raise refusal
+    if token == 0:
+        raise NotStartedError("process 0 did not get the training lease; its log says who holds it")
+    lease = Lease(lake, token)
+    with _kept(lease, ttl) if mesh.rank == 0 else nullcontext():
+        yield FencedLake(lake, lease)
+
+
+@contextmanager
+def _kept(lease: Lease, ttl: float) -> Iterator[None]:
+    """Renew ``lease`` in a thread, release it at the end."""
+    ended = threading.Event()
+
+    def renew() -> None:
+        while not ended.wait(ttl / _RENEWALS):
+            with _told("renewed"):
+                try:
+                    lease.renew()
+                except FencedError:  # the next write of the run says so
+                    return
+
+    thread = threading.Thread(target=renew, name="lease", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
+        with _told("released"):
+            lease.release()
+
+
+@contextmanager
+def _told(what: str) -> Iterator[None]:
+    """A lake that refuses is no fault of the training: the lease lasts for a while, and then expires."""
+    try:
+        yield
+    except BaseError as error:
+        logger.warning("the training lease was not %s: %s", what, str(error).splitlines()[0])
+
+
+def _this_process() -> str:
+    job = os.environ.get("SLURM_JOB_ID")
+    return f"{f'Slurm job {job}, ' if job else ''}process {os.getpid()} of {socket.gethostname()}"
