@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Literal
 
-from pydantic import ValidationError
+from pydantic import Field, ValidationError
 
 from flows.launchers.slurm_settings import SlurmSettings
 from ingestion.manifest import Contract
@@ -48,6 +48,15 @@ class Gate(Contract):
     survey_tolerance: float  # relative loss that any single survey may show
 
 
+class Budget(Contract):
+    """What one run may use, and how its use is priced; without a limit it is only priced."""
+
+    gpu: str = "h200"  # kind, of those that `sfm plan` knows
+    price_per_gpu_hour: float | None = Field(default=None, gt=0)  # USD; default: the planner's
+    gpu_hours: float | None = Field(default=None, gt=0)  # processes x hours of running
+    money: float | None = Field(default=None, gt=0)  # USD
+
+
 class Settings(Contract):
     """One settings file."""
 
@@ -55,6 +64,7 @@ class Settings(Contract):
     gate: Gate
     start_from: Literal["champion", "scratch"] = "champion"  # weights; scratch when there is no champion yet
     hang_minutes: float = 10  # at least, without a sign of life, before a running job is ended and started again
+    budget: Budget | None = None
     recipes: dict[str, Recipe]
     slurm: SlurmSettings | None = None  # for --launcher slurm
 

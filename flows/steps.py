@@ -11,17 +11,20 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from flows.budget import BudgetError, check_budget
 from flows.cards import Training
 from flows.launchers import LauncherError, launcher
+from flows.pause import paused
+from flows.planning import configured, draft_of, resolved
 from flows.report import Summary, WeekResult, publish
 from flows.settings import SettingsError, read_settings
 from flows.surveys import outcomes_of
-from flows.training import Patience, TrainingFailedError
+from flows.training import Patience, TrainingFailedError, runs_now
 from flows.training import train as follow
 from flows.week import Outcome, Request, iso_week, outcome, outcome_key, run_name
 from ingestion.lake import Lake
 from seismic_model.comparison.table import measured_winner
-from seismic_model.config import MODEL_SIZES, Init, RunConfig, StrategyName, run_folder
+from seismic_model.config import MODEL_SIZES, Init, RunConfig, run_folder
 from seismic_model.data.dataset import (
     Dataset,
     WithdrawnError,
@@ -36,7 +39,6 @@ from seismic_model.evaluation.scores import Decision, Evaluation, evaluation_pat
 from seismic_model.train import read_config
 from seismic_model.training.metrics import describe, read_metrics
 
-UNMEASURED: StrategyName = "zero2"  # for a recipe with `strategy: auto` where nothing was measured
 DEFAULT_SETTINGS = Path(__file__).with_name("weekly.yaml")
 
 
@@ -89,22 +91,12 @@ def _check_recipe(asked: Request) -> None:
     """Raises ``SettingsError`` now for what would keep training from starting, after the surveys are taken in."""
     recipe = asked.settings.recipe(asked.size)
     try:
-        check_processes(_configured(asked, run="run", dataset="dataset", dataset_sha256="0" * 64), recipe.processes)
+        check_processes(configured(asked, run="run", dataset="dataset", dataset_sha256="0" * 64), recipe.processes)
     except ValidationError as error:
         faults = "; ".join(f"{'.'.join(map(str, e['loc'])) or 'all'}: {e['msg']}" for e in error.errors())
         raise SettingsError(f"the recipe of {asked.size!r} cannot be trained: {faults}") from error
     except ValueError as error:
         raise SettingsError(f"the recipe of {asked.size!r} cannot be trained: {error}") from error
-
-
-def _configured(asked: Request, **run: Any) -> RunConfig:
-    """A run of the recipe; one that leaves the strategy open gets the usual one."""
-    recipe = asked.settings.recipe(asked.size).model_dump(exclude={"processes", "hours"})
-    if recipe["strategy"] == "auto":
-        recipe["strategy"] = UNMEASURED
-    return RunConfig.model_validate(
-        {"lake": asked.lake, "model": MODEL_SIZES[asked.size], "seed": asked.seed} | recipe | run
-    )
 
 
 def freeze_week(asked: Request) -> tuple[str | None, str]:
@@ -129,20 +121,42 @@ def decide(asked: Request, dataset: str | None, why_not: str) -> tuple[str | Non
         return None, why_not
     lake = Lake(asked.lake)
     run = run_name(asked, lake)
+    why_not = why_not_train(asked, lake, load_dataset(lake, dataset), run)
+    return (None, why_not) if why_not else (run, "")
+
+
+def why_not_train(asked: Request, lake: Lake, frozen: Dataset, run: str) -> str:
+    """Why ``run`` is not to be trained on ``frozen``; empty when it is."""
     if outcome(lake, run) is not None:
-        return None, f"run {run} is done; --force trains again"
-    frozen = load_dataset(lake, dataset)
+        return f"run {run} is done; --force trains again"
     try:
         refuse_withdrawn(lake, frozen)
     except WithdrawnError as error:
-        return None, str(error)
+        return str(error)
     difference = frozen.difference
     changed = difference.added or difference.removed or difference.superseded
     if difference.previous and not changed and not asked.force:
         before = run_name(asked.model_copy(update={"week": difference.previous}), lake)
         if outcome(lake, before) is not None:
-            return None, f"no survey is new since {difference.previous}; --force trains all the same"
-    return run, ""
+            return f"no survey is new since {difference.previous}; --force trains all the same"
+    pause = paused(lake)
+    stopped = f"{pause}; `week resume` ends that, then start the week again" if pause else over_budget(asked, lake, run)
+    return "" if stopped and runs_now(lake, run, launcher(asked.launcher)) else stopped  # what runs goes on
+
+
+def over_budget(asked: Request, lake: Lake, run: str) -> str:
+    """Why the settings' budget has no room for ``run``; empty when it has, or when there is none."""
+    from seismic_model.training.checkpoint import latest
+
+    budget, processes = asked.settings.budget, asked.settings.recipe(asked.size).processes
+    if budget is None:
+        return ""
+    newest = latest(lake, run)
+    try:
+        check_budget(lake, draft_of(asked, lake, run), processes, budget, newest.step if newest else 0)
+    except BudgetError as error:
+        return str(error)
+    return ""
 
 
 def plan(asked: Request, dataset: str, run: str) -> str:
@@ -152,17 +166,14 @@ def plan(asked: Request, dataset: str, run: str) -> str:
     """
     lake = Lake(asked.lake)
     refuse_withdrawn(lake, load_dataset(lake, dataset))
-    recipe = asked.settings.recipe(asked.size)
-    config = _configured(
+    config = resolved(
         asked,
-        lake=lake.uri,
+        lake,
         run=run,
         dataset=dataset,
         dataset_sha256=hashlib.sha256(lake.read(dataset)).hexdigest(),
         init=_init(asked, lake),
     )
-    if recipe.strategy == "auto" and (fastest := measured_winner(lake, config, recipe.processes)):
-        config = config.model_copy(update={"strategy": fastest})
     lake.create(config.key, config.to_bytes())
     return lake.uri_of(config.key)
 

@@ -83,6 +83,12 @@ def train(
     _Follower(config, launcher, view, patience).follow(_job(config, processes, hours))
 
 
+def runs_now(lake: Lake, run: str, launcher: Launcher) -> bool:
+    """Whether a job of ``run`` waits or runs."""
+    status = launcher.find(job_key(lake, run))
+    return status is not None and status.state in (State.PENDING, State.RUNNING)
+
+
 def job_key(lake: Lake, run: str) -> str:
     """The idempotency key of a run's job: one lake, one run, one job."""
     return f"{lake.uri}/{run_folder(run)}"

@@ -74,6 +74,17 @@ def freeze(
     key = dataset_key(dataset_label(week, surveys))
     if lake.exists(key):
         return load_dataset(lake, key)
+    dataset = draft(lake, week, window, policy, surveys)
+    if not lake.create(SPLIT_KEY, policy.to_bytes()):
+        _check_policy(lake, policy)
+    lake.create(key, dataset.to_bytes())
+    return load_dataset(lake, key)  # another freeze of this week may have been first
+
+
+def draft(
+    lake: Lake, week: str, window: Triple, policy: SplitPolicy, surveys: Collection[str] | None = None
+) -> Dataset:
+    """What ``freeze`` would freeze now; nothing is written. Arguments and errors are those of ``freeze``."""
     _check_policy(lake, policy)
     previous = _last_before(lake, week)
     newest, excluded = _passed_versions(lake)
@@ -95,7 +106,7 @@ def freeze(
             "a survey"
         )
     entries = _entries(lake, measured)
-    dataset = Dataset(
+    return Dataset(
         week=week,
         created=datetime.now(UTC),
         window=window,
@@ -105,10 +116,6 @@ def freeze(
         excluded=sorted(excluded, key=lambda left_out: (left_out.survey, left_out.digest)),
         difference=_difference(previous, entries),
     )
-    if not lake.create(SPLIT_KEY, policy.to_bytes()):
-        _check_policy(lake, policy)
-    lake.create(key, dataset.to_bytes())
-    return load_dataset(lake, key)  # another freeze of this week may have been first
 
 
 class _NoRoomError(Exception):

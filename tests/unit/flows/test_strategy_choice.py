@@ -10,8 +10,9 @@ import pytest
 from planned import SPLIT, WEEK, WINDOW
 from planned import plan as publish_week
 
+from flows.planning import UNMEASURED
 from flows.settings import read_settings
-from flows.steps import UNMEASURED, plan, strategy_note
+from flows.steps import plan, strategy_note
 from flows.week import Request
 from ingestion.lake import Lake
 from seismic_model.comparison.table import Comparison, Row

@@ -7,14 +7,13 @@ import hashlib
 from pathlib import Path
 
 import pytest
-import yaml
+from asked import PARAMETERS, RAW, asked, finish
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flows import settings
 from flows.settings import SettingsError, read_settings
 from flows.steps import RequestError, decide, plan, request, train
-from flows.week import Outcome, Request, iso_week, outcome_key, run_name
+from flows.week import iso_week, run_name
 from ingestion.lake import Lake
 from ingestion.manifest import Normalisation
 from ingestion.withdrawal import record
@@ -22,29 +21,10 @@ from seismic_model.config import MODEL_SIZES, RunConfig
 from seismic_model.data.dataset import Dataset, Difference, SurveyEntry, WithdrawnError, dataset_key
 from seismic_model.train import main as entry
 
-RAW = yaml.safe_load(Path(settings.__file__).with_name("demo.yaml").read_text())
-PARAMETERS = {
-    "week": "2026-W49",
-    "surveys": "",
-    "size": "tiny",
-    "launcher": "local",
-    "seed": 0,
-    "force": False,
-}
-
 
 @pytest.fixture
 def lake(tmp_path: Path) -> Lake:
     return Lake(str(tmp_path))
-
-
-def asked(lake: Lake, **changes: object) -> Request:
-    return request({"lake": lake.uri, **PARAMETERS, **changes}, RAW)
-
-
-def finish(lake: Lake, run: str, week: str = "2026-W49") -> None:
-    done = Outcome(run=run, week=week, dataset=dataset_key(week), promote=False, reasons=["lost"], version=None)
-    lake.write(outcome_key(run), done.to_bytes())
 
 
 def freeze(lake: Lake, week: str, difference: Difference) -> str:

@@ -1,0 +1,45 @@
+"""A paused lake starts no training; what runs goes on, and surveys are taken in as ever."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+from ingestion.lake import Lake
+from ingestion.manifest import Contract
+from ingestion.names import printable
+
+_KEY = "control/paused.json"
+
+
+class Pause(Contract):
+    """``control/paused.json``: it is there as long as the lake is paused."""
+
+    by: str
+    reason: str
+    at: datetime
+
+    def __str__(self) -> str:
+        return (
+            f"training is paused by {printable(self.by)} since {self.at:%Y-%m-%d %H:%M} UTC: {printable(self.reason)}"
+        )
+
+
+def paused(lake: Lake) -> Pause | None:
+    """Who paused the lake and why, or None."""
+    try:
+        return Pause.model_validate_json(lake.read(_KEY))
+    except FileNotFoundError:
+        return None
+
+
+def pause(lake: Lake, by: str, reason: str) -> Pause:
+    """Start no training from now on; the first who says so stands."""
+    lake.create(_KEY, Pause(by=by, reason=reason, at=datetime.now(UTC)).to_bytes())
+    return Pause.model_validate_json(lake.read(_KEY))
+
+
+def resume(lake: Lake) -> Pause | None:
+    """Start training again from the next week, or the next start, on; the pause that ended."""
+    ended = paused(lake)
+    lake.delete([_KEY])
+    return ended
