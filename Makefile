@@ -27,6 +27,12 @@ setup: .venv/ready
 	$(BIN)/pip install --quiet --disable-pip-version-check $(PIP_ARGS) -c constraints.txt -e '.[dev]'
 	@touch $@
 
+# what the makers of the EKS operators publish, whose pins do not go with ours; tests check manifests against it
+.venv-schemas/ready: tests/schemas.txt
+	$(PYTHON) -m venv .venv-schemas
+	.venv-schemas/bin/pip install --quiet --disable-pip-version-check $(PIP_ARGS) --no-deps -r tests/schemas.txt
+	@touch $@
+
 demo: setup
 	$(BIN)/python -m flows.demo $${SEGY:+--segy "$$SEGY"}
 
@@ -34,7 +40,7 @@ ui: setup
 	$(BIN)/python -m flows.demo --ui
 
 # two at a time, one file on one worker: services and made surveys are shared within a file
-test: setup
+test: setup .venv-schemas/ready
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses=2 --dist=loadfile tests/unit tests/integration tests/distributed
 
 # Chromium and its driver come from the system: apt-get install chromium chromium-driver

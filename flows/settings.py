@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 from pydantic import Field, ValidationError
 
+from flows.launchers.pytorch_job import EksSettings
 from flows.launchers.slurm_settings import SlurmSettings
 from ingestion.manifest import Contract
 from seismic_model.config import DECODE_SHARE, MODEL_SIZES, Checkpointing, StrategyName, Triple
@@ -67,6 +68,7 @@ class Settings(Contract):
     budget: Budget | None = None
     recipes: dict[str, Recipe]
     slurm: SlurmSettings | None = None  # for --launcher slurm
+    eks: EksSettings | None = None  # for --launcher eks
 
     def recipe(self, size: str) -> Recipe:
         """How ``size`` is trained. Raises ``SettingsError``."""

@@ -86,7 +86,7 @@ class Launcher(Protocol):
 
 
 def launcher(name: str, settings: Settings) -> Launcher:
-    """The launcher called ``name``, as ``settings`` describe its cluster. Raises ``ValueError``."""
+    """The launcher called ``name``, as ``settings`` describe its cluster. Raises ``ValueError``, ``LauncherError``."""
     if name == "local":
         from flows.launchers.local import LocalLauncher
 
@@ -97,4 +97,10 @@ def launcher(name: str, settings: Settings) -> Launcher:
         if settings.slurm is None:
             raise ValueError("the settings file has no `slurm:` part; docs/slurm.md says what stands there")
         return SlurmLauncher(settings.slurm)
-    raise ValueError(f"launcher {name!r} is not known; expected local or slurm")
+    if name == "eks":
+        from flows.launchers.eks import EksLauncher
+
+        if settings.eks is None:
+            raise ValueError("the settings file has no `eks:` part; docs/eks.md says what stands there")
+        return EksLauncher(settings.eks)
+    raise ValueError(f"launcher {name!r} is not known; expected local, slurm or eks")

@@ -1,0 +1,271 @@
+"""Training jobs on EKS: objects that HyperPod's or Kubeflow's operator turns into pods.
+
+The object's name comes from the job's key, so the API itself keeps two from running under one key. Nothing is
+remembered here: a flow that was killed and started again finds its job by a label.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import time
+from collections.abc import Callable
+from contextlib import closing
+from typing import Any
+
+from kubernetes.client import ApiClient, Configuration, CoreV1Api, CustomObjectsApi, V1DeleteOptions, V1Preconditions
+from kubernetes.client.exceptions import ApiException
+from kubernetes.config import ConfigException, load_incluster_config, load_kube_config
+from kubernetes.watch import Watch
+from urllib3.exceptions import HTTPError
+
+from flows.launchers import Job, LauncherError, State, Status, UnreachableError
+from flows.launchers.pods import Pod, cause_of, condition_of, first_failed, is_usable, pod_of, rank_zero, state_of
+from flows.launchers.pytorch_job import (
+    ATTEMPT,
+    CONTAINER,
+    GRACE_SECONDS,
+    KEY,
+    LABEL,
+    EksSettings,
+    group_and_plural,
+    label_of,
+    manifest,
+    name_of,
+)
+from ingestion.names import printable
+
+_TIMEOUT = (5.0, 30.0)  # seconds to connect, and between two parts of an answer
+_GONE_SECONDS = GRACE_SECONDS + 60  # in which a deleted job and its pods are gone, unless a node hangs
+_PAUSE = 1.0
+_LOG_LINES = 60
+_LOG_BYTES = 2**20  # of those lines, counted from the first: a bound for memory
+_LOG_TAIL = 4000  # characters
+_ENDED = (State.SUCCEEDED, State.FAILED)
+
+
+class EksLauncher:
+    """Jobs of one namespace and kind; in a pod by its service account, elsewhere by the current kubeconfig context."""
+
+    def __init__(self, settings: EksSettings) -> None:
+        client = _client()
+        self.settings = settings
+        self._jobs = CustomObjectsApi(client)
+        self._core = CoreV1Api(client)
+        group, plural = group_and_plural(settings)
+        self._kind = (group, "v1", settings.namespace, plural)
+        self._versions: dict[str, str] = {}  # of the listing that ``find`` last saw, by key
+
+    def submit(self, job: Job) -> None:
+        """Create the job's object; attach to one that waits or runs, replace one that has ended."""
+        name = name_of(job.key)
+        attempt = 1
+        until = time.monotonic() + _GONE_SECONDS
+        while time.monotonic() < until:
+            if self._create(manifest(job, self.settings, attempt)):
+                return
+            found = self._read(name)
+            if found is None:
+                continue  # gone since
+            if found["metadata"].get("annotations", {}).get(KEY) != job.key:
+                raise LauncherError(f"{self._place(found)} exists and is not the job of {job.key}: delete or rename it")
+            if not _is_deleted(found) and state_of(found) not in _ENDED:
+                return
+            attempt = int(found["metadata"]["annotations"].get(ATTEMPT, 1)) + 1
+            self._delete(found)
+        raise LauncherError(f"{self.settings.kind} {name} was neither created nor found in {_GONE_SECONDS} s")
+
+    def find(self, key: str) -> Status | None:
+        """The status of the job under ``key``, or None when there is none, as after ``cancel``."""
+        jobs = self._find(key)
+        if not jobs:
+            return None
+        job = max(jobs, key=lambda item: str(item["metadata"].get("creationTimestamp", "")))
+        return self._status(job, self._pods(key))
+
+    def wait(self, key: str, seconds: float) -> None:
+        """Return when the job under ``key`` has changed since ``find`` last saw it, at the latest after ``seconds``.
+
+        Never raises: whatever a watch runs into, an expired version or a lost connection, ``find`` looks again.
+        """
+        until = time.monotonic() + seconds
+        stream = Watch().stream(
+            self._jobs.list_namespaced_custom_object,
+            *self._kind,
+            label_selector=f"{LABEL}={label_of(key)}",
+            resource_version=self._versions.get(key),
+            timeout_seconds=max(1, math.ceil(seconds)),
+            _request_timeout=(_TIMEOUT[0], seconds + _TIMEOUT[0]),
+        )
+        try:
+            with closing(stream):
+                for _ in stream:
+                    return
+        except (ApiException, HTTPError, OSError):
+            self._versions.pop(key, None)
+        time.sleep(max(0.0, min(_PAUSE, until - time.monotonic())))  # a stream that ends at once must not make a storm
+
+    def cancel(self, key: str) -> None:
+        """SIGTERM to all ranks, SIGKILL to what is left after the pods' grace; the object goes with them."""
+        for job in self._find(key):
+            self._delete(job)
+
+    # the API
+
+    def _create(self, body: dict[str, Any]) -> bool:
+        """False when there is one of that name."""
+        return self._ask(self._jobs.create_namespaced_custom_object, *self._kind, body, absent=409) is not None
+
+    def _read(self, name: str) -> dict[str, Any] | None:
+        found: dict[str, Any] | None = self._ask(self._jobs.get_namespaced_custom_object, *self._kind, name, absent=404)
+        return found
+
+    def _find(self, key: str) -> list[dict[str, Any]]:
+        selector = f"{LABEL}={label_of(key)}"
+        listing = self._ask(self._jobs.list_namespaced_custom_object, *self._kind, label_selector=selector)
+        self._versions[key] = listing["metadata"]["resourceVersion"]
+        return [job for job in listing["items"] if job["metadata"].get("annotations", {}).get(KEY) == key]
+
+    def _delete(self, job: dict[str, Any]) -> None:
+        """Delete exactly this object, pods first, and return when it is gone."""
+        name, uid = job["metadata"]["name"], job["metadata"]["uid"]
+        options = V1DeleteOptions(propagation_policy="Foreground", preconditions=V1Preconditions(uid=uid))
+        if not _is_deleted(job):
+            # 409: another one has taken its name; 404: it is gone
+            self._ask(self._jobs.delete_namespaced_custom_object, *self._kind, name, body=options, absent=(404, 409))
+        until = time.monotonic() + _GONE_SECONDS
+        while time.monotonic() < until:
+            found = self._read(name)
+            if found is None or found["metadata"]["uid"] != uid:
+                return
+            time.sleep(_PAUSE)
+        pods = ", ".join(f"{pod.name} on {pod.node}" for pod in self._pods(job["metadata"]["annotations"][KEY]))
+        raise LauncherError(
+            f"{self._place(job)} was deleted {_GONE_SECONDS} s ago and is still there, with {pods or 'no pods'}. When "
+            "its nodes are lost: kubectl delete pod --force --grace-period=0"
+        )
+
+    def _pods(self, key: str) -> list[Pod]:
+        selector = f"{LABEL}={label_of(key)}"
+        answer = self._ask(
+            self._core.list_namespaced_pod, self.settings.namespace, label_selector=selector, _preload_content=False
+        )
+        return sorted((pod_of(item) for item in json.loads(answer.data)["items"]), key=lambda pod: pod.name)
+
+    def _ask(
+        self, request: Callable[..., Any], *arguments: Any, absent: int | tuple[int, ...] = (), **options: Any
+    ) -> Any:
+        """The answer, or None when it is the status ``absent``. Raises ``LauncherError``, ``UnreachableError``."""
+        try:
+            return request(*arguments, _request_timeout=_TIMEOUT, **options)
+        except ApiException as error:
+            if _words(error) and error.status in ((absent,) if isinstance(absent, int) else absent):
+                return None
+            raise self._refusal(error) from error
+        except (HTTPError, OSError) as error:
+            raise UnreachableError(f"the Kubernetes API does not answer: {printable(str(error))[:500]}") from error
+
+    def _refusal(self, error: ApiException) -> LauncherError:
+        status, words = int(error.status or 0), _words(error)
+        kind, space = self.settings.kind, self.settings.namespace
+        said = f"the Kubernetes API answered {status}: {words or printable(str(error.reason))}"
+        if status in (0, 408, 429) or status >= 500:
+            return UnreachableError(said)
+        if status == 404 and not words:  # of an unknown kind it says nothing
+            operator = "HyperPod" if kind == "HyperPodPyTorchJob" else "Kubeflow"
+            return LauncherError(
+                f"the {operator} training operator is not installed in this cluster, which knows no {kind} (asked in "
+                f"namespace {space}): install it, or choose the other eks.kind"
+            )
+        if status == 401:
+            return LauncherError(f"{said}. Renew the credentials that the kubeconfig names (aws sso login)")
+        if status == 403:
+            return LauncherError(f"{said}. Give this identity the role in docs/eks.md, in namespace {space}")
+        return LauncherError(f"{said}. What was sent, a {kind} in {space}, follows the settings under eks")
+
+    # what is said of a job
+
+    def _status(self, job: dict[str, Any], pods: list[Pod]) -> Status:
+        state = state_of(job)
+        if state is not State.FAILED:
+            exit_code = 0 if state is State.SUCCEEDED else None
+            log = self._log(rank_zero(job, pods)) or "\n".join(f"{pod.name}: {pod.waits}" for pod in pods if pod.waits)
+            return Status(state, exit_code, log, place=self._place(job, pods))
+        failed = first_failed(pods)
+        lost = self._lost_nodes(pods)
+        return Status(
+            state,
+            failed.ended["exitCode"] if failed and failed.ended else None,
+            f"{self._log(failed or rank_zero(job, pods))}\n{condition_of(job).get('message', '')}".strip(),
+            cause_of(job, pods, lost),
+            self._place(job, pods),
+            lost,
+        )
+
+    def _place(self, job: dict[str, Any], pods: list[Pod] | None = None) -> str:
+        meta = job["metadata"]
+        place = f"{self.settings.kind} {self.settings.namespace}/{meta['name']}"
+        place += f", attempt {meta.get('annotations', {}).get(ATTEMPT, 1)}"
+        nodes = sorted({pod.node for pod in pods or () if pod.node})
+        return f"{place}, on {', '.join(nodes)}" if nodes else place
+
+    def _lost_nodes(self, pods: list[Pod]) -> tuple[str, ...]:
+        return tuple(sorted({p.node for p in pods if p.node and (p.lost or not self._is_usable(p.node))}))
+
+    def _is_usable(self, node: str) -> bool:
+        """A node that no longer exists is not; one that this identity may not see is taken for usable."""
+        try:
+            answer = self._ask(self._core.read_node, node, _preload_content=False, absent=404)
+        except UnreachableError:
+            raise
+        except LauncherError:
+            return True
+        return answer is not None and is_usable(json.loads(answer.data))
+
+    def _log(self, pod: Pod | None) -> str:
+        """The end of a pod's log; empty when its node or the pod is gone."""
+        if pod is None:
+            return ""
+        try:
+            answer: Any = self._core.read_namespaced_pod_log(
+                pod.name,
+                self.settings.namespace,
+                container=CONTAINER,
+                tail_lines=_LOG_LINES,
+                limit_bytes=_LOG_BYTES,
+                previous=pod.restarted and pod.ended is not None,
+                _preload_content=False,
+                _request_timeout=_TIMEOUT,
+            )
+        except (ApiException, HTTPError, OSError):
+            return ""
+        return bytes(answer.data).decode(errors="replace")[-_LOG_TAIL:]
+
+
+def _client() -> ApiClient:
+    configuration = Configuration()
+    try:
+        if "KUBERNETES_SERVICE_HOST" in os.environ:
+            load_incluster_config(client_configuration=configuration)
+        else:
+            load_kube_config(client_configuration=configuration)
+    except ConfigException as error:
+        raise LauncherError(
+            f"no Kubernetes cluster is configured: {printable(str(error))}. Write a kubeconfig with "
+            "`aws eks update-kubeconfig --name CLUSTER`, or run inside the cluster"
+        ) from error
+    configuration.retries = False  # whoever asks decides when to ask again
+    return ApiClient(configuration)
+
+
+def _is_deleted(job: dict[str, Any]) -> bool:
+    return bool(job["metadata"].get("deletionTimestamp"))
+
+
+def _words(error: ApiException) -> str:
+    """What the API says in a Status object; empty when the answer is none of its own."""
+    try:
+        return printable(str(json.loads(error.body or "")["message"]))[:500]
+    except (ValueError, KeyError, TypeError):
+        return ""
