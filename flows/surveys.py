@@ -9,6 +9,7 @@ from ingestion.catalog import each_survey, load_manifest
 from ingestion.discover import Arrival, Described, discover
 from ingestion.lake import Lake
 from ingestion.manifest import Contract, Digest, Finding, SafeName
+from ingestion.names import store_message
 from ingestion.quarantine import report_key
 
 if TYPE_CHECKING:
@@ -108,7 +109,7 @@ def failed(work: Work, error: object) -> SurveyOutcome:
     finding = Finding(
         code="step-failed",
         severity="hold",
-        found=str(error).strip().splitlines()[-1] if str(error).strip() else "the step was killed",
+        found=(store_message(error).splitlines() or ["the step was killed"])[-1],
         expected="a step that runs to its end",
         release="look at the step's log and start the week again; nothing was half published",
     )

@@ -21,6 +21,8 @@ import obstore
 from obstore.exceptions import AlreadyExistsError, BaseError, GenericError, InvalidPathError
 from obstore.store import LocalStore, S3Store
 
+from ingestion.names import store_words
+
 if TYPE_CHECKING:
     from zarr.storage import ObjectStore
 
@@ -86,9 +88,8 @@ class Lake:
         except (InvalidPathError, FileNotFoundError):  # an answer
             return
         except BaseError as error:
-            reason = str(error).split("\n\nDebug source")[0]
             raise LakeError(
-                f"{self.uri} at {_endpoint() or 'AWS'} cannot be read: {reason}; "
+                f"{self.uri} at {_endpoint() or 'AWS'} cannot be read: {store_words(error)}; "
                 "check the bucket, AWS_ENDPOINT_URL, AWS_REGION and the credentials (AWS_ACCESS_KEY_ID, …)"
             ) from error
 
@@ -168,7 +169,7 @@ class Lake:
                     continue
 
     def _odd_name(self, prefix: str, error: InvalidPathError) -> LakeError:
-        said = str(error).partition("\n\nDebug source")[0]
+        said = store_words(error)
         return LakeError(f"a name below {self.uri}/{prefix} can be no key: {said!a}; rename or remove that file")
 
     def _names(self, prefix: str) -> set[str]:

@@ -9,6 +9,13 @@ import unicodedata
 LONGEST_NAME = 200  # characters of who decided something,
 LONGEST_REASON = 2000  # and of why
 
+_ADVICE = {  # by what a store or the system says, in small letters
+    "no space left": "make room there, or name another place, and run it again",
+    "read-only file system": "name a place that can be written to",
+    "permission denied": "whoever runs this must be allowed to read and write there",
+    "operation not permitted": "whoever runs this must be allowed to read and write there",
+    "accessdenied": "the credentials must allow to read and write there",
+}
 _SAFE = re.compile(r"[a-z0-9][a-z0-9._-]{0,99}")
 
 
@@ -28,3 +35,14 @@ def safe_identifier(original: str) -> str:
 def printable(text: str) -> str:
     """``text`` with control, format and surrogate characters escaped, safe for a terminal and a report."""
     return "".join(c if unicodedata.category(c)[0] != "C" else ascii(c)[1:-1] for c in text)
+
+
+def store_words(error: object) -> str:
+    """What a store said of an ``error``, without the lines for programmers that obstore adds to it."""
+    return re.sub(r"^Generic \w+ error: ", "", str(error).partition("\n\nDebug source")[0].strip())
+
+
+def store_message(error: object) -> str:
+    """``store_words``, and what to do about it where that is known."""
+    said = store_words(error)
+    return "; ".join([said, *(advice for sign, advice in _ADVICE.items() if sign in said.lower())][:2])

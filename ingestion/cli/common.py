@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
 import click
 
-from ingestion.names import LONGEST_NAME, LONGEST_REASON, printable
+from ingestion.names import LONGEST_NAME, LONGEST_REASON, printable, store_message
 
 if TYPE_CHECKING:
     from ingestion.catalog import Version
@@ -99,12 +99,10 @@ def messages() -> Iterator[None]:
 
     try:
         yield
-    except (LakeError, SpecError, OSError, BaseError) as error:
-        _fail(str(error))
-
-
-def _fail(message: str) -> NoReturn:
-    raise click.ClickException(printable(message.split("\n\nDebug source")[0]))
+    except (LakeError, SpecError) as error:
+        raise click.ClickException(printable(str(error))) from error
+    except (OSError, BaseError) as error:
+        raise click.ClickException(printable(store_message(error))) from error
 
 
 @contextmanager

@@ -34,7 +34,13 @@ class Duration(click.ParamType[timedelta]):
 
 @click.command()
 @click.option("--lake", "lake_uri", required=True, metavar="URI", help=LAKE_HELP)
-@click.option("--grace", type=Duration(), default="7d", show_default=True, help="What is younger stays.")
+@click.option(
+    "--grace",
+    type=Duration(),
+    default="7d",
+    help="Leave alone what was written in this time: a number of hours (12h), days (7d) or weeks (2w). "
+    "Default: 7d, seven days; at least 1h.",
+)
 @click.option("--delete", is_flag=True, help="Delete what is listed.")
 @click.option("--json", "as_json", is_flag=True, help=JSON_HELP)
 def sweep(lake_uri: str, grace: timedelta, delete: bool, as_json: bool) -> None:

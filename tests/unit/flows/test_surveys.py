@@ -8,7 +8,7 @@ import pytest
 from published import noise, publish
 from segy_bytes import draft
 
-from flows.surveys import find_work, take_in_file
+from flows.surveys import Work, failed, find_work, take_in_file
 from flows.week import Request
 from ingestion.catalog import load_manifest
 from ingestion.discover import described
@@ -39,6 +39,22 @@ def test_what_waits_for_a_verdict_is_found_whatever_else_cannot_be_read(lake: La
     broken = publish(lake, "broken", noise((8, 8, 8)), status=None)
     lake.write(f"{broken.folder}/manifest.json", b"{")
     assert waiting(lake) == ["broken", "north", "west"]  # its branch fails with what to do, and the others go on
+
+
+@pytest.mark.parametrize(
+    ("error", "found"),
+    [
+        ("", "the step was killed"),
+        ("Traceback …\nFileNotFoundError: no such file", "FileNotFoundError: no such file"),
+        (
+            "step ingest:\nGenericError: No space left on device\n\nDebug source:\nGeneric {\n}",
+            "GenericError: No space left on device; make room there, or name another place, and run it again",
+        ),
+    ],
+)
+def test_a_branch_that_broke_says_why_in_one_line(error: str, found: str) -> None:
+    [finding] = failed(Work(survey="line", arrival=None, digest=None), error).findings
+    assert finding.found == found
 
 
 def test_the_spec_beside_a_file_is_used_by_the_flow_too(lake: Lake, tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from click.testing import CliRunner, Result
+from obstore.exceptions import GenericError
 from segy_bytes import draft
 
 from ingestion.cli import main
@@ -36,6 +37,42 @@ def test_inspect_says_what_is_there_and_writes_nothing(folder: Path) -> None:
     assert facts["inline"] == {"first": 100, "step": 1, "count": 6, "unit": "line"}
     assert facts["handedness"] == "right"
     assert set(folder.iterdir()) == before
+
+
+@pytest.mark.skipif(not Path("/sys/kernel").is_dir(), reason="a folder that nobody can write to")
+def test_a_lake_that_cannot_be_written_is_told_in_one_line(folder: Path) -> None:
+    result = survey(folder, "ingest", "@/good.sgy", "--lake", "/sys/kernel")
+    assert result.exit_code == 1
+    assert result.stderr.startswith("Error: Unable to create dir /sys/kernel/surveys")
+    assert "Debug source" not in result.stderr
+    assert "\n" not in result.stderr.strip()
+
+
+@pytest.mark.parametrize(
+    ("store", "told"),
+    [
+        (
+            "Generic LocalFileSystem error: Unable to copy data to file: No space left on device (os error 28)",
+            "Error: Unable to copy data to file: No space left on device (os error 28); make room there",
+        ),
+        (
+            "Generic LocalFileSystem error: Unable to open file /l/x#1: Read-only file system (os error 30)",
+            "Error: Unable to open file /l/x#1: Read-only file system (os error 30); name a place that can be",
+        ),
+        ("Generic S3 error: Server returned 500", "Error: Server returned 500\n"),
+    ],
+)
+def test_what_the_store_says_comes_with_what_to_do(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, store: str, told: str
+) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise GenericError(f"{store}\n\nDebug source:\nGeneric {{\n    store: …\n}}")
+
+    monkeypatch.setattr("obstore.put", refuse)
+    result = survey(folder, "ingest", "@/bad.sgy", "--lake", "@/lake")
+    assert result.exit_code == 1
+    assert result.stderr.startswith(told)
+    assert "Debug" not in result.stderr
 
 
 def test_inspect_of_what_would_be_held_back(folder: Path) -> None:
