@@ -1,0 +1,344 @@
+"""What lies in deploy/: policies that let each part do what the code does and no more, units, the container file."""
+
+from __future__ import annotations
+
+import ast
+import json
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Any
+
+import boto3
+import click
+import pytest
+import yaml
+from click.testing import CliRunner
+from moto import mock_aws
+
+from flows import deploy
+from flows.week import iso_week, outcome_key, week_folder
+from ingestion.manifest import manifest_key, quarantine_folder, survey_folder, verdict_key
+from ingestion.quarantine import report_key
+from ingestion.withdrawal import FOLDER as WITHDRAWALS
+from seismic_model.config import run_folder
+from seismic_model.data.dataset import dataset_key
+from seismic_model.data.freeze import SPLIT_KEY
+from seismic_model.evaluation.scores import evaluation_path
+from seismic_model.training.checkpoint import checkpoint_folder
+from validation.releases import request_key
+
+ROOT = Path(__file__).parents[3]
+DEPLOY = ROOT / "deploy"
+DIGEST = "0" * 64
+LAKE = "s3://seismic-lake/north/sea"
+FLOW, TRAINING, REVIEWER, MANAGER = "flow-role", "training-role", "reviewer", "data-manager"
+VOLUME = f"{survey_folder('rift', DIGEST)}/volume.mdio/amplitude/c/0/0/0"
+REPORT = report_key("rift", DIGEST)
+RUN = run_folder("2026-w49-large-s0")
+CHECKPOINT = checkpoint_folder("2026-w49-large-s0", 100)
+
+# Every module that writes to or deletes from a lake: whose credentials it runs with, and such keys.
+WRITERS: dict[str, tuple[tuple[str, ...], list[str], list[str]]] = {
+    "flows/demo.py": ((), [], []),  # its own S3
+    "flows/doctor.py": ((FLOW, MANAGER), ["doctor/0"], ["doctor/0"]),
+    "flows/releasing.py": ((MANAGER,), [], [REPORT]),
+    "flows/report.py": ((FLOW,), [f"{week_folder('2026-W49')}/report.html"], []),
+    "flows/steps.py": (
+        (FLOW,),
+        [f"{RUN}/config.json", evaluation_path("2026-w49-large-s0"), outcome_key("2026-w49-large-s0")],
+        [],
+    ),
+    "flows/surveys.py": ((FLOW,), [f"{week_folder('2026-W49')}/surveys/rift.json"], []),
+    "ingestion/discover.py": ((FLOW,), ["index/arrivals/0.json"], []),
+    "ingestion/embedded_s3.py": ((), [], []),
+    "ingestion/ingest.py": ((FLOW, MANAGER), [manifest_key("rift", DIGEST), "index/sources/0.json"], []),
+    "ingestion/quarantine.py": ((FLOW, MANAGER), [REPORT, f"{quarantine_folder('rift', DIGEST)}/report.html"], []),
+    "ingestion/sweep.py": ((MANAGER,), [], [VOLUME, REPORT]),
+    "ingestion/volume/conversion.py": ((FLOW, MANAGER), [VOLUME], []),
+    "ingestion/volume/export.py": ((), [], []),  # to a folder
+    "ingestion/volume/mdio_layout.py": ((FLOW, MANAGER), [VOLUME], []),
+    "ingestion/withdrawal.py": ((MANAGER,), [f"{WITHDRAWALS}/rift/0.json"], []),
+    "seismic_model/comparison/command.py": ((TRAINING,), ["strategies/0.json"], []),
+    "seismic_model/data/freeze.py": ((FLOW,), [dataset_key("2026-W49"), SPLIT_KEY], []),
+    "seismic_model/registry/audit.py": ((FLOW, REVIEWER), ["audit/0-approve-v3.json"], []),
+    "seismic_model/training/heartbeat.py": ((TRAINING,), [f"{RUN}/heartbeat.json"], []),
+    "seismic_model/training/metrics.py": ((TRAINING,), [f"{RUN}/metrics.jsonl"], []),
+    "seismic_model/training/retention.py": ((TRAINING,), [f"{CHECKPOINT}/in-use"], [f"{CHECKPOINT}/manifest.json"]),
+    "seismic_model/training/saving.py": ((TRAINING,), [f"{CHECKPOINT}/manifest.json"], []),
+    "validation/checks.py": ((FLOW, MANAGER), [f"{survey_folder('rift', DIGEST)}/facts.json"], [REPORT]),
+    "validation/data_docs.py": ((FLOW, MANAGER), ["datadocs/rift.html"], []),
+    "validation/releases.py": ((MANAGER,), [request_key("rift", DIGEST)], []),
+    "validation/verdict.py": ((FLOW, MANAGER), [verdict_key("rift", DIGEST)], []),
+}
+
+
+@pytest.fixture(scope="module")
+def filled(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What `python -m flows.deploy access` writes."""
+    return fill(LAKE, tmp_path_factory.mktemp("filled"))
+
+
+def fill(lake: str, out: Path) -> Path:
+    given = ["access", "--lake", lake, "--account", "123456789012", "--region", "us-east-1", "--out", str(out)]
+    done = CliRunner().invoke(deploy.main, given, catch_exceptions=False)
+    assert done.exit_code == 0, done.output
+    return out
+
+
+def allows(policy: Path, action: str, key: str) -> bool:
+    """Whether ``policy`` lets its holder do ``action`` on an object of the lake, by its unconditional Allows."""
+    arn = f"arn:aws:s3:::{LAKE.removeprefix('s3://')}/{key}"
+    return any(
+        statement["Effect"] == "Allow"
+        and "Condition" not in statement
+        and action in _listed(statement["Action"])
+        and any(fnmatchcase(arn, pattern) for pattern in _listed(statement["Resource"]))
+        for statement in json.loads(policy.read_text())["Statement"]
+    )
+
+
+def _listed(value: str | list[str]) -> list[str]:
+    return [value] if isinstance(value, str) else value
+
+
+def test_every_module_that_writes_to_a_lake_is_known() -> None:
+    found = {
+        str(file.relative_to(ROOT))
+        for room in ("flows", "ingestion", "validation", "seismic_model")
+        for file in (ROOT / room).rglob("*.py")
+        for call in ast.walk(ast.parse(file.read_text()))
+        if isinstance(call, ast.Call)
+        and isinstance(call.func, ast.Attribute)
+        and call.func.attr in ("write", "create", "replace", "delete")
+        and re.search(r"lake|^into$", ast.unparse(call.func.value), re.IGNORECASE)
+    }
+    assert found == set(WRITERS), "say in WRITERS whose credentials it runs with, and allow it in deploy/iam"
+
+
+@pytest.mark.parametrize("module", WRITERS)
+def test_each_part_may_do_what_its_code_does(filled: Path, module: str) -> None:
+    parts, written, deleted = WRITERS[module]
+    for part in parts:
+        policy = filled / "iam" / f"{part}.json"
+        for key in written:
+            assert allows(policy, "s3:PutObject", key), (part, key)
+            assert allows(policy, "s3:AbortMultipartUpload", key) or part == REVIEWER, (part, key)
+        for key in deleted:
+            assert allows(policy, "s3:DeleteObject", key), (part, key)
+
+
+def test_registering_protects_a_checkpoint_as_the_flow(filled: Path) -> None:
+    assert allows(filled / "iam" / "flow-role.json", "s3:PutObject", f"{CHECKPOINT}/in-use")
+
+
+@pytest.mark.parametrize(
+    ("part", "action", "keys"),
+    [
+        (FLOW, "s3:DeleteObject", ["incoming/a.sgy", VOLUME, "audit/0.json", SPLIT_KEY, "index/sources/0.json"]),
+        (FLOW, "s3:PutObject", ["incoming/a.sgy", "releases/rift/0.json", "withdrawals/rift/0.json", "elsewhere/0"]),
+        (TRAINING, "s3:PutObject", [VOLUME, SPLIT_KEY, "audit/0.json", "incoming/a.sgy", "weeks/2026-W49/report.html"]),
+        (TRAINING, "s3:DeleteObject", [VOLUME, f"{RUN}/config.json", f"{RUN}/metrics.jsonl", SPLIT_KEY]),
+        (TRAINING, "s3:GetObject", ["incoming/a.sgy", "audit/0.json", "quarantine/rift/0/report.json"]),
+        (REVIEWER, "s3:DeleteObject", [VOLUME, "audit/0.json", f"{CHECKPOINT}/manifest.json"]),
+        (REVIEWER, "s3:PutObject", [VOLUME, f"{RUN}/config.json", "releases/rift/0.json"]),
+        (MANAGER, "s3:DeleteObject", ["incoming/a.sgy", "audit/0.json", f"{CHECKPOINT}/manifest.json", "releases/r/0"]),
+        (MANAGER, "s3:PutObject", [f"{RUN}/config.json", "audit/0.json", SPLIT_KEY]),
+    ],
+)
+def test_no_part_may_do_more(filled: Path, part: str, action: str, keys: list[str]) -> None:
+    assert [key for key in keys if allows(filled / "iam" / f"{part}.json", action, key)] == []
+
+
+def test_policies_stay_on_the_lake_and_name_no_action_of_all(filled: Path) -> None:
+    for file in (filled / "iam").iterdir():
+        for statement in json.loads(file.read_text())["Statement"]:
+            assert not any("*" in action for action in _listed(statement["Action"])), file.name
+            for arn in _listed(statement["Resource"]):
+                assert not arn.startswith("arn:aws:s3:::") or arn.startswith("arn:aws:s3:::seismic-lake"), file.name
+                assert statement["Sid"] == "ListTheLake" or arn != "arn:aws:s3:::seismic-lake/*", file.name
+
+
+def test_a_lake_without_a_prefix_can_be_listed_as_a_whole(filled: Path, tmp_path: Path) -> None:
+    whole = (fill("s3://seismic-lake", tmp_path) / "iam" / "flow-role.json").read_text()
+
+    assert '"StringLikeIfExists": {"s3:prefix": "*"}' in whole
+    assert "arn:aws:s3:::seismic-lake/runs/*" in whole
+    assert '"StringLike": {"s3:prefix": "north/sea/*"}' in (filled / "iam" / "flow-role.json").read_text()
+
+
+def test_nothing_is_left_to_fill_in(filled: Path) -> None:
+    made = [file for file in filled.rglob("*") if file.is_file()]
+
+    assert len(made) == sum(
+        file.is_file() for part in ("iam", "bucket", "kubernetes") for file in (DEPLOY / part).iterdir()
+    )
+    for file in made:
+        assert not re.search(r"@[A-Z]+@", file.read_text()), file.name
+
+
+@pytest.fixture
+def aws(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    for name in ("AWS_ENDPOINT_URL", "AWS_PROFILE"):
+        monkeypatch.delenv(name, raising=False)
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.setenv(name, "testing")
+    with mock_aws():
+        yield
+
+
+@pytest.mark.usefixtures("aws")
+def test_moto_takes_policies_and_bucket_settings(filled: Path) -> None:
+    iam, s3 = (boto3.client(name, region_name="us-east-1") for name in ("iam", "s3"))
+    for file in (filled / "iam").iterdir():
+        iam.create_policy(PolicyName=file.stem, PolicyDocument=file.read_text())
+    s3.create_bucket(Bucket="seismic-lake")
+    bucket: dict[str, Any] = {file.stem: json.loads(file.read_text()) for file in (filled / "bucket").iterdir()}
+    s3.put_bucket_policy(Bucket="seismic-lake", Policy=json.dumps(bucket["policy"]))
+    s3.put_bucket_lifecycle_configuration(Bucket="seismic-lake", LifecycleConfiguration=bucket["lifecycle"])
+    s3.put_public_access_block(Bucket="seismic-lake", PublicAccessBlockConfiguration=bucket["public-access-block"])
+
+    rules = s3.get_bucket_lifecycle_configuration(Bucket="seismic-lake")["Rules"]
+    assert any("AbortIncompleteMultipartUpload" in rule for rule in rules)
+
+
+def test_lifecycle_deletes_nothing_that_is_current_but_the_doctors(filled: Path) -> None:
+    for rule in json.loads((filled / "bucket" / "lifecycle.json").read_text())["Rules"]:
+        expires = "Days" in rule.get("Expiration", {})
+        assert expires == (rule["Filter"]["Prefix"] == "north/sea/doctor/"), rule["ID"]
+
+
+def test_the_cluster_lets_the_flow_do_what_the_launcher_asks() -> None:
+    objects = [each for each in yaml.safe_load_all((DEPLOY / "kubernetes" / "flow.yaml").read_text()) if each]
+    rules = {
+        (group, resource): set(rule["verbs"])
+        for each in objects
+        if each["kind"] in ("Role", "ClusterRole")
+        for rule in each["rules"]
+        for group in rule["apiGroups"]
+        for resource in rule["resources"]
+    }
+    for kind in (("sagemaker.amazonaws.com", "hyperpodpytorchjobs"), ("kubeflow.org", "pytorchjobs")):
+        assert rules[kind] == {"create", "get", "list", "watch", "delete"}
+    assert "secrets" not in {resource for _, resource in rules}
+    assert "*" not in {word for pair in rules for word in pair} | set().union(*rules.values())
+
+
+@pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="systemd is not installed")
+def test_systemd_takes_the_units(tmp_path: Path) -> None:
+    for file in (DEPLOY / "systemd").iterdir():
+        shutil.copy(file, tmp_path)
+    unit = tmp_path / "seismic-week.service"
+    unit.write_text(unit.read_text().replace("/opt/seismic-retraining/deploy/systemd", str(tmp_path)))
+
+    done = subprocess.run(
+        ["systemd-analyze", "verify", "--man=no", str(unit), str(tmp_path / "seismic-week.timer")],
+        capture_output=True,
+        text=True,
+    )
+
+    assert [line for line in done.stderr.splitlines() if "seismic-week" in line] == []
+
+
+def test_the_timer_runs_last_sundays_week_whenever_it_comes(tmp_path: Path) -> None:
+    python = tmp_path / ".venv" / "bin" / "python"
+    python.parent.mkdir(parents=True)
+    python.write_text('#!/bin/sh\nprintf "%s\\n" "$@"\n')
+    python.chmod(0o755)
+
+    done = subprocess.run(
+        [DEPLOY / "systemd" / "run-week"],
+        cwd=tmp_path,
+        env={"PATH": os.environ["PATH"], "LAKE": "s3://lake/with space; id"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+
+    given = done.stdout.splitlines()
+    today = datetime.now(UTC).date()
+    sunday = today - timedelta(days=today.isoweekday() % 7)
+    assert given[given.index("--week") + 1] == iso_week(sunday)
+    assert given[given.index("--lake") + 1] == "s3://lake/with space; id"
+
+
+def test_the_container_file_copies_what_exists_and_holds_no_secret() -> None:
+    text = (DEPLOY / "Containerfile").read_text().replace("\\\n", " ")
+    lines = [line.split(None, 1) for line in text.splitlines() if line.strip() and not line.startswith("#")]
+    known = {"FROM", "RUN", "ARG", "ENV", "WORKDIR", "COPY", "USER"}
+    copied = [word for name, rest in lines if name == "COPY" for word in rest.split()[:-1]]
+    users = [rest for name, rest in lines if name == "USER"]
+    ignored = (ROOT / ".dockerignore").read_text().splitlines()
+
+    assert {name for name, _ in lines} <= known
+    assert {"constraints.txt", "pyproject.toml", "flows", "ingestion", "validation", "seismic_model"} <= set(copied)
+    for source in copied:
+        assert (ROOT / source).exists(), source
+        assert f"!{source}" in ignored, source
+    assert users[-1] == "1000"
+    assert not re.search(r"SECRET|PASSWORD|TOKEN|AWS_ACCESS", text)
+    for script in (rest for name, rest in lines if name == "RUN"):
+        assert subprocess.run(["bash", "-n", "-c", script], capture_output=True).returncode == 0, script
+
+
+@pytest.mark.parametrize("time", ["18:30", "23:00"])
+def test_a_start_that_would_be_now_in_one_week_now_in_another_is_refused(time: str) -> None:
+    zone = {"18:30": "America/Chicago", "23:00": "Etc/UTC"}[time]
+
+    with pytest.raises(click.ClickException, match="run twice or not at all"):
+        deploy.cron_workflow({}, "seismic", time, zone)
+
+
+@pytest.mark.parametrize(
+    ("time", "zone"), [("20:00", "America/Chicago"), ("20:00", "Etc/UTC"), ("00:30", "Asia/Tokyo")]
+)
+def test_other_starts_are_taken_as_they_are(time: str, zone: str) -> None:
+    spec = deploy.cron_workflow({}, "seismic", time, zone)["spec"]
+
+    hour, minute = time.split(":")
+    assert spec["schedules"] == [f"{int(minute)} {int(hour)} * * 0"]
+    assert spec["timezone"] == zone
+
+
+@pytest.mark.parametrize(
+    ("time", "zone"), [("25:00", "Etc/UTC"), ("20:00", "Mars/Olympus"), ("20:00", "../etc/passwd")]
+)
+def test_a_time_that_is_none_is_said(time: str, zone: str) -> None:
+    with pytest.raises(click.ClickException, match="expected e"):
+        deploy.cron_workflow({}, "seismic", time, zone)
+
+
+@pytest.mark.parametrize(
+    "lake", ["s3://lake/$(id)", "s3://lake/a b", 's3://lake/"', "file:///tmp", "s3://lake/../x", "s3://"]
+)
+def test_a_lake_that_a_shell_would_read_is_refused(lake: str, tmp_path: Path) -> None:
+    given = ["access", "--lake", lake, "--account", "1", "--region", "r", "--out", str(tmp_path)]
+
+    assert CliRunner().invoke(deploy.main, given).exit_code == 2
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("text", "environment"),
+    [
+        ('{"repo_url": "https://ann:hunter22@git.example.com/x"}', {}),
+        ('{"value": "AKIAIOSFODNN7EXAMPLE"}', {}),
+        ('{"value": "{\\"x-api-key\\": 1}"}', {}),
+        ('{"value": "http://mlflow/?token=hunter2222"}', {"MLFLOW_TRACKING_TOKEN": "hunter2222"}),
+    ],
+)
+def test_a_template_with_a_secret_is_refused_without_showing_it(text: str, environment: dict[str, str]) -> None:
+    with pytest.raises(click.ClickException) as refused:
+        deploy.refuse_secrets(text, environment)
+
+    assert "hunter" not in refused.value.message
+    assert "--secret" in refused.value.message
+
+
+def test_a_template_without_secrets_is_taken() -> None:
+    deploy.refuse_secrets('{"url": "http://mlflow:5000/a@b", "arn": "arn:aws:iam::123456789012:role/x"}', {"A_KEY": ""})
