@@ -8,8 +8,8 @@ after a night in which the flow was dead and the job was not. It never falls.
 from __future__ import annotations
 
 import math
-import time
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Literal
 
 from pydantic import ValidationError
@@ -133,13 +133,13 @@ class Meter:
         self._price = _price(budget) if budget else None
         self._allowed = gpu_hours_allowed(budget) if budget else math.inf
         self._pending = 0.0
-        self._written = time.time()
+        self._written = _now()
         self.cost = self._with(0.0)
 
     def add(self, seconds: float) -> None:
         """The job ran ``seconds`` more."""
         self._pending += seconds
-        if time.time() - self._written >= _KEEP_SECONDS:
+        if _now() - self._written >= _KEEP_SECONDS:
             self.keep()
 
     def left(self) -> float:
@@ -150,13 +150,13 @@ class Meter:
     def keep(self) -> None:
         """Have all that was counted on the lake, as at the end of a job."""
         self.cost = self._with(self._pending)
-        self._pending, self._written = 0.0, time.time()
+        self._pending, self._written = 0.0, _now()
         self._lake.write(_key(self._run), self.cost.to_bytes())
 
     def _with(self, more: float) -> Cost:
         """What is on the lake by now, and ``more`` of the time since it was written there."""
         stored = cost(self._lake, self._run)
-        known, now = stored.seconds if stored else 0.0, time.time()
+        known, now = stored.seconds if stored else 0.0, _now()
         uncounted = now - stored.at if stored else math.inf
         seconds = max(known + max(0.0, min(more, uncounted)), _measured_seconds(self._lake, self._run))
         hours = (stored.gpu_hours if stored else 0.0) + (seconds - known) * self._processes / 3600
@@ -169,6 +169,11 @@ class Meter:
             gpu_hours_allowed=None if math.isinf(self._allowed) else self._allowed,
             at=now,
         )
+
+
+def _now() -> float:
+    """Seconds since the epoch."""
+    return datetime.now(UTC).timestamp()
 
 
 def _measured_seconds(lake: Lake, run: str) -> float:

@@ -141,7 +141,9 @@ def why_not_train(asked: Request, lake: Lake, frozen: Dataset, run: str) -> str:
             return f"no survey is new since {difference.previous}; --force trains all the same"
     pause = paused(lake)
     stopped = f"{pause}; `week resume` ends that, then start the week again" if pause else over_budget(asked, lake, run)
-    return "" if stopped and runs_now(lake, run, launcher(asked.launcher)) else stopped  # what runs goes on
+    return (
+        "" if stopped and runs_now(lake, run, launcher(asked.launcher, asked.settings)) else stopped
+    )  # what runs goes on
 
 
 def over_budget(asked: Request, lake: Lake, run: str) -> str:
@@ -203,6 +205,7 @@ def train(asked: Request, config_uri: str, card: Any) -> str:
             _View(card, config.steps),
             recipe.hours,
             patience,
+            asked.settings.budget,
         )
     except (TrainingFailedError, LauncherError) as error:
         return str(error)

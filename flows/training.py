@@ -13,7 +13,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, Protocol, TypeVar
 
+from flows.budget import Meter
 from flows.launchers import Cause, Job, Launcher, State, Status, UnreachableError
+from flows.settings import Budget
 from ingestion.lake import Lake
 from seismic_model.config import RunConfig, run_folder
 from seismic_model.training.metrics import read_metrics
@@ -29,6 +31,7 @@ AGAIN = {  # how often in a row, without a new checkpoint between
     Cause.TIME_LIMIT: 1,
     Cause.CANCELLED: 0,
     Cause.HUNG: 2,
+    Cause.BUDGET: 0,
 }
 _ADVICE = {
     Cause.ERROR: "mend what the log says",
@@ -39,6 +42,7 @@ _ADVICE = {
     Cause.TIME_LIMIT: "raise `hours`, or lower `checkpoint_every` so that each job commits a checkpoint",
     Cause.CANCELLED: "a person or the scheduler's owner ended it",
     Cause.HUNG: "read the log for the process that stopped first",
+    Cause.BUDGET: "raise `budget` in the settings",
 }
 _SLOWEST_STEPS = 10  # times the slowest step without a sign of life is a hang
 
@@ -65,6 +69,7 @@ class Patience:
     scheduler: float = 7200.0  # for a scheduler that does not answer
     poll: float = 2.0  # between two questions at the beginning; later ten times as long
     again: float = 5.0  # before a job is submitted again, times its failures
+    save: float = 300.0  # for a job that is asked to stop, before its budget ends
 
 
 def train(
@@ -74,13 +79,15 @@ def train(
     view: View,
     hours: float | None = None,
     patience: Patience = Patience(),
+    budget: Budget | None = None,
 ) -> None:
-    """Run ``config`` to its end, attaching when it already runs.
+    """Run ``config`` to its end, attaching when it already runs; stop it before it exceeds ``budget``.
 
     ``hours`` is what the scheduler allows one job. Raises ``TrainingFailedError`` with the cause and the end of the
     job's log, and ``LauncherError`` when the scheduler refuses it.
     """
-    _Follower(config, launcher, view, patience).follow(_job(config, processes, hours))
+    meter = Meter(Lake(config.lake), config.run, processes, budget)
+    _Follower(config, launcher, view, patience, meter).follow(_job(config, processes, hours))
 
 
 def runs_now(lake: Lake, run: str, launcher: Launcher) -> bool:
@@ -104,13 +111,14 @@ def _job(config: RunConfig, processes: int, hours: float | None) -> Job:
 
 
 class _Follower:
-    def __init__(self, config: RunConfig, launcher: Launcher, view: View, patience: Patience) -> None:
-        self.config, self.launcher, self.view, self.patience = config, launcher, view, patience
+    def __init__(self, config: RunConfig, launcher: Launcher, view: View, patience: Patience, meter: Meter) -> None:
+        self.config, self.launcher, self.view, self.patience, self.meter = config, launcher, view, patience, meter
         self.lake = Lake(config.lake)
         self.failures: Counter[Cause] = Counter()
         self.reached = self._committed()
         self.shown = 0
         self.running_since: float | None = None
+        self.seen_running: float | None = None  # when it was looked at last
 
     def follow(self, job: Job) -> None:
         """Submit, watch, and submit again, until the run is finished or that makes no sense."""
@@ -119,11 +127,14 @@ class _Follower:
         while True:
             status = self._patiently(self.launcher.find, job.key) or _lost()
             self._show(status)
+            self._count(status)
             if status.state is State.SUCCEEDED:
                 self._check_finished()
                 return
             if status.state is State.RUNNING and self._hangs():
-                status = self._stopped(job.key, Cause.HUNG)
+                status = self._stopped(job.key, Cause.HUNG, "no sign of life since long ago")
+            if status.state is State.RUNNING and self.meter.left() < self.patience.save:
+                status = self._stopped(job.key, Cause.BUDGET, "its budget is used up")
             if status.state is State.FAILED:
                 job = self._again(job, status)
             time.sleep(self.patience.poll * (1 if time.monotonic() - began < 60 else 10))
@@ -164,6 +175,15 @@ class _Follower:
         elif status.state is State.PENDING:
             self.view.say(f"waiting for nodes: {status.place}")
 
+    def _count(self, status: Status) -> None:
+        """Have the meter count the time that the job ran."""
+        now = time.monotonic()
+        if self.seen_running is not None:
+            self.meter.add(now - self.seen_running)
+        self.seen_running = now if status.state is State.RUNNING else None
+        if status.state in (State.SUCCEEDED, State.FAILED):
+            self.meter.keep()
+
     def _hangs(self) -> bool:
         """Whether the running job has given no sign of life for too long; each start may take its time."""
         now = time.time()
@@ -175,10 +195,11 @@ class _Follower:
         slowest = max((entry["seconds"] for entry in read_metrics(self.lake, self.config.run)[-100:]), default=0.0)
         return now - max(sign, self.running_since) > max(self.patience.hang, _SLOWEST_STEPS * slowest)
 
-    def _stopped(self, key: str, cause: Cause) -> Status:
+    def _stopped(self, key: str, cause: Cause, why: str) -> Status:
         """End the job; its last status, ended by ``cause``."""
-        self.view.say(f"no sign of life since long ago: ending the job for {cause.value}")
+        self.view.say(f"{why}: ending the job for {cause.value}")
         self._patiently(self.launcher.cancel, key)
+        self._count(_lost())
         status = self._patiently(self.launcher.find, key) or _lost()
         return replace(status, state=State.FAILED, cause=cause)
 

@@ -33,6 +33,7 @@ class Cause(Enum):
     TIME_LIMIT = "its time limit"
     CANCELLED = "cancellation"
     HUNG = "standing still"  # which no scheduler notices: the one who follows it does
+    BUDGET = "the end of its budget"  # which the one who follows it counts
 
 
 @dataclass(frozen=True)

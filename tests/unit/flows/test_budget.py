@@ -31,7 +31,7 @@ class Clock:
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     clock = Clock()
-    monkeypatch.setattr(budgets, "time", clock)
+    monkeypatch.setattr(budgets, "_now", clock.time)
     return clock
 
 

@@ -13,7 +13,9 @@ from typing import Any
 
 import pytest
 
+from flows.budget import cost
 from flows.launchers import Cause, Job, LauncherError, State, Status, UnreachableError
+from flows.settings import Budget
 from flows.training import AGAIN, Patience, TrainingFailedError, train
 from ingestion.lake import Lake
 from ingestion.manifest import StoredKey
@@ -207,3 +209,26 @@ def test_a_job_that_was_asked_to_stop_is_not_done(config: RunConfig) -> None:
     commit(config, 40)
     with pytest.raises(TrainingFailedError, match="stopped after 40 of 100 steps"):
         follow(config, WELL)
+
+
+def test_a_job_is_stopped_before_its_budget_is_exceeded_and_all_it_used_is_kept(config: RunConfig) -> None:
+    """Of an hour of two processes, all but a minute is used; five are kept for saving."""
+    lake = Lake(config.lake)
+    lake.write(f"{run_folder('r')}/metrics.jsonl", json.dumps({"step": 1, "seconds": 1740.0}).encode())
+    launcher, view = Scripted([RUNNING, RUNNING, failed(Cause.CANCELLED)]), Watched()
+    with pytest.raises(TrainingFailedError, match=r"ended by the end of its budget .*raise `budget` in the settings"):
+        train(config, 2, launcher, view, patience=QUICK, budget=Budget(gpu_hours=1))
+    assert (launcher.cancelled, len(launcher.submitted)) == (1, 1)
+    used = cost(lake, "r")
+    assert used is not None
+    assert 1740 <= used.seconds < 1800
+    assert used.gpu_hours_allowed == 1
+
+
+def test_without_a_budget_what_is_used_is_kept_all_the_same(config: RunConfig) -> None:
+    commit(config, STEPS)
+    follow(config, RUNNING, RUNNING, WELL)
+    used = cost(Lake(config.lake), "r")
+    assert used is not None
+    assert used.seconds > 0
+    assert used.gpu_hours_allowed is None
