@@ -22,8 +22,10 @@ from pathlib import Path
 from typing import Any
 
 import click
+import yaml
 
 from flows.argo_inputs import repair
+from flows.settings import SettingsError, read_settings
 from flows.week import iso_week
 
 ROOT = Path(__file__).parents[1]
@@ -100,7 +102,7 @@ def access(lake: str, account: str, region: str, topic: str, namespace: str, out
 @main.command()
 @lake_option
 @click.option("--image", required=True, metavar="IMAGE", help="Built from deploy/Containerfile, with a tag or digest.")
-@click.option("--launcher", required=True, callback=_plain, help="Where training runs: eks or slurm.")
+@click.option("--launcher", required=True, type=click.Choice(["eks", "slurm"]), help="Where training runs.")
 @click.option("--size", required=True, callback=_plain, help="Model size, one of the settings' recipes.")
 @click.option(
     "--settings", type=click.Path(exists=True, dir_okay=False), default=str(ROOT / "flows" / "cluster.yaml"),
@@ -128,6 +130,7 @@ def argo(
     out: Path,
 ) -> None:
     """Argo's workflow template and its CronWorkflow; needs the lake, since the flow's code is uploaded."""
+    _check(Path(settings), launcher, size)
     pods = {
         "METAFLOW_DATASTORE_SYSROOT_S3": f"{lake}/metaflow",
         "METAFLOW_KUBERNETES_CONTAINER_IMAGE": image,
@@ -142,6 +145,17 @@ def argo(
     _write(out / "argo" / "workflow-template.json", text)
     _write(out / "argo" / "cron-workflow.json", json.dumps(cron, indent=2))
     click.echo(f"then: kubectl apply -f {out / 'argo'}")
+
+
+def _check(file: Path, launcher: str, size: str) -> None:
+    """Say now what would stop the week on Sunday night."""
+    try:
+        settings = read_settings(yaml.safe_load(file.read_text()))
+        settings.recipe(size)
+    except (SettingsError, yaml.YAMLError, TypeError, ValueError) as error:
+        raise click.ClickException(f"{file}: {error}") from error
+    if getattr(settings, launcher) is None:
+        raise click.ClickException(f"{file} has no `{launcher}:` part; docs/{launcher}.md says what stands there")
 
 
 def _metaflow(settings: str, pods: Mapping[str, str]) -> dict[str, Any]:

@@ -27,7 +27,7 @@ from botocore.exceptions import BotoCoreError, ClientError
 
 from flows.aws_faults import advice
 from ingestion.lake import Lake
-from ingestion.names import printable
+from ingestion.names import printable, store_words
 from seismic_model.registry.versions import MODEL_NAME, aliases, connect
 
 # GPUs and EFA interfaces of an instance: pages "P4", "P5", "P6" and "G6e" of the EC2 instance type reference and
@@ -258,7 +258,7 @@ def _without_password(uri: str) -> str:
 
 
 def _first_line(error: Exception) -> str:
-    said = str(error).partition("\n\nDebug source")[0].strip().partition("\n")[0]
+    said = store_words(error).strip().partition("\n")[0]
     return said if isinstance(error, (BotoCoreError, ClientError)) and said else f"{type(error).__name__}: {said}"
 
 

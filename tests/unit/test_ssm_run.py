@@ -12,6 +12,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from flows.launchers import Job, State
+from flows.launchers.slurm import SlurmLauncher, render
+from flows.launchers.slurm_settings import SlurmSettings
+
 SSM_RUN = Path(__file__).parents[2] / "deploy" / "ssm-run"
 TARGET = "sagemaker-cluster:abc123_workers-i-0123456789abcdef0"
 SESSION = f"""#!{sys.executable}
@@ -86,6 +90,35 @@ def test_no_aws_is_255(tmp_path: Path) -> None:
 @pytest.mark.parametrize("target", ["--profile=x", "", "a b", "i-1\n"])
 def test_a_target_that_is_none_is_refused(path: str, target: str) -> None:
     assert run(path, "true", target=target).returncode == 2
+
+
+def test_the_slurm_launcher_submits_and_finds_by_it(path: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Commands that stand in for Slurm on the node: they take the script, and list the job with its comment."""
+    node = tmp_path / "node"
+    node.mkdir()
+    for name, does in {
+        "sbatch": f"cp script.sh {node}/taken; echo 17",
+        "squeue": f'[ ! -e {node}/taken ] || echo "17|RUNNING|n1|NONE|None|$(sed -n s/.*--comment=//p {node}/taken)"',
+        "sacct": "",
+    }.items():
+        (node / name).write_text(f"#!/bin/sh\n{does}\n")
+        (node / name).chmod(0o755)
+    monkeypatch.setenv("PATH", f"{node}:{path}")
+    settings = SlurmSettings(
+        command=(str(SSM_RUN), TARGET),
+        folder=str(tmp_path / "jobs"),
+        python="/opt/venv/bin/python",
+        working_directory="/opt/seismic",
+        processes_per_node=8,
+    )
+    launcher, job = SlurmLauncher(settings), Job("s3://lake/runs/it's $(id)", "it's $(id)", "m", ("--config", "x"), 16)
+
+    launcher.submit(job)
+    status = launcher.find(job.key)
+
+    assert (node / "taken").read_text() == render(job, settings)
+    assert status is not None
+    assert status.state is State.RUNNING
 
 
 def test_too_much_for_a_session_is_refused(path: str) -> None:

@@ -37,7 +37,7 @@ ROOT = Path(__file__).parents[3]
 DEPLOY = ROOT / "deploy"
 DIGEST = "0" * 64
 LAKE = "s3://seismic-lake/north/sea"
-FLOW, TRAINING, REVIEWER, MANAGER = "flow-role", "training-role", "reviewer", "data-manager"
+FLOW, TRAINING, REVIEWER, MANAGER, OPERATOR = "flow-role", "training-role", "reviewer", "data-manager", "operator"
 VOLUME = f"{survey_folder('rift', DIGEST)}/volume.mdio/amplitude/c/0/0/0"
 REPORT = report_key("rift", DIGEST)
 RUN = run_folder("2026-w49-large-s0")
@@ -45,8 +45,10 @@ CHECKPOINT = checkpoint_folder("2026-w49-large-s0", 100)
 
 # Every module that writes to or deletes from a lake: whose credentials it runs with, and such keys.
 WRITERS: dict[str, tuple[tuple[str, ...], list[str], list[str]]] = {
+    "flows/budget.py": ((FLOW,), [f"{RUN}/cost.json"], []),
     "flows/demo.py": ((), [], []),  # its own S3
-    "flows/doctor.py": ((FLOW, MANAGER), ["doctor/0"], ["doctor/0"]),
+    "flows/doctor.py": ((FLOW, MANAGER, OPERATOR), ["doctor/0"], ["doctor/0"]),
+    "flows/pause.py": ((OPERATOR,), ["control/paused.json"], ["control/paused.json"]),
     "flows/releasing.py": ((MANAGER,), [], [REPORT]),
     "flows/report.py": ((FLOW,), [f"{week_folder('2026-W49')}/report.html"], []),
     "flows/steps.py": (
@@ -68,6 +70,11 @@ WRITERS: dict[str, tuple[tuple[str, ...], list[str], list[str]]] = {
     "seismic_model/data/freeze.py": ((FLOW,), [dataset_key("2026-W49"), SPLIT_KEY], []),
     "seismic_model/registry/audit.py": ((FLOW, REVIEWER), ["audit/0-approve-v3.json"], []),
     "seismic_model/training/heartbeat.py": ((TRAINING,), [f"{RUN}/heartbeat.json"], []),
+    "seismic_model/training/lease.py": (
+        (TRAINING,),
+        ["locks/training/000000000001.json", "locks/training/clock"],
+        ["locks/training/000000000001.json"],
+    ),
     "seismic_model/training/metrics.py": ((TRAINING,), [f"{RUN}/metrics.jsonl"], []),
     "seismic_model/training/retention.py": ((TRAINING,), [f"{CHECKPOINT}/in-use"], [f"{CHECKPOINT}/manifest.json"]),
     "seismic_model/training/saving.py": ((TRAINING,), [f"{CHECKPOINT}/manifest.json"], []),
@@ -128,7 +135,7 @@ def test_each_part_may_do_what_its_code_does(filled: Path, module: str) -> None:
         policy = filled / "iam" / f"{part}.json"
         for key in written:
             assert allows(policy, "s3:PutObject", key), (part, key)
-            assert allows(policy, "s3:AbortMultipartUpload", key) or part == REVIEWER, (part, key)
+            assert allows(policy, "s3:AbortMultipartUpload", key) or part in (REVIEWER, OPERATOR), (part, key)
         for key in deleted:
             assert allows(policy, "s3:DeleteObject", key), (part, key)
 
@@ -141,7 +148,8 @@ def test_registering_protects_a_checkpoint_as_the_flow(filled: Path) -> None:
     ("part", "action", "keys"),
     [
         (FLOW, "s3:DeleteObject", ["incoming/a.sgy", VOLUME, "audit/0.json", SPLIT_KEY, "index/sources/0.json"]),
-        (FLOW, "s3:PutObject", ["incoming/a.sgy", "releases/rift/0.json", "withdrawals/rift/0.json", "elsewhere/0"]),
+        (FLOW, "s3:PutObject", ["incoming/a.sgy", "releases/rift/0.json", "control/paused.json", "elsewhere/0"]),
+        (OPERATOR, "s3:PutObject", [VOLUME, f"{RUN}/config.json", "audit/0.json", "locks/training/0.json"]),
         (TRAINING, "s3:PutObject", [VOLUME, SPLIT_KEY, "audit/0.json", "incoming/a.sgy", "weeks/2026-W49/report.html"]),
         (TRAINING, "s3:DeleteObject", [VOLUME, f"{RUN}/config.json", f"{RUN}/metrics.jsonl", SPLIT_KEY]),
         (TRAINING, "s3:GetObject", ["incoming/a.sgy", "audit/0.json", "quarantine/rift/0/report.json"]),
@@ -342,3 +350,20 @@ def test_a_template_with_a_secret_is_refused_without_showing_it(text: str, envir
 
 def test_a_template_without_secrets_is_taken() -> None:
     deploy.refuse_secrets('{"url": "http://mlflow:5000/a@b", "arn": "arn:aws:iam::123456789012:role/x"}', {"A_KEY": ""})
+
+
+@pytest.mark.parametrize(
+    ("settings", "size", "said"),
+    [
+        (ROOT / "flows" / "demo.yaml", "tiny", "has no `slurm:` part"),
+        (ROOT / "flows" / "weekly.yaml", "enormous", "has no recipe"),
+        (ROOT / "constraints.txt", "tiny", "constraints.txt"),
+    ],
+)
+def test_settings_that_would_stop_sunday_are_said_now(settings: Path, size: str, said: str, tmp_path: Path) -> None:
+    given = ["argo", "--lake", "s3://nowhere", "--image", "i", "--launcher", "slurm", "--size", size]
+
+    done = CliRunner().invoke(deploy.main, [*given, "--settings", str(settings), "--out", str(tmp_path)])
+
+    assert (done.exit_code, type(done.exception)) == (1, SystemExit)
+    assert said in done.output
