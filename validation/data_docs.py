@@ -35,7 +35,7 @@ h5{font-size:1.1rem;margin:1.4rem 0 .3rem}h6,.h6{font-size:.95rem;margin:.6rem 0
 table{border-collapse:collapse;margin:.5rem 0}
 td,th{border:1px solid var(--line);padding:.3rem .6rem;text-align:left;vertical-align:top;overflow-wrap:anywhere}
 .index td:nth-child(2){white-space:nowrap}.index td:nth-child(1),.index td:nth-child(4){min-width:13rem}
-th{background:#f3f6f8}a{color:#0b5cad}hr{display:none}ul,ol{padding-left:1.2rem}
+th{background:#f3f6f8;white-space:nowrap}a{color:#0b5cad}hr{display:none}ul,ol{padding-left:1.2rem}
 nav.sticky-top{height:auto!important;border-bottom:1px solid var(--line);margin-bottom:1rem}
 .breadcrumb{list-style:none;padding:0;margin:.2rem 0}.breadcrumb li{display:inline}
 .breadcrumb li+li:before{content:" / ";color:var(--soft)}
