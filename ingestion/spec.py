@@ -86,7 +86,8 @@ class SurveySpec(Contract):
     )
     coordinate_unit: Literal["m", "ft"] | None = Field(
         default=None,
-        description="Unit of the coordinates, instead of the measurement system in bytes 3255-3256.",
+        description="Unit of the coordinates, instead of the measurement system in bytes 3255-3256. Saying it also "
+        "says that bins of any size are right; whether a data set may mix them is still asked.",
         examples=["ft"],
     )
     endianness: Literal["big", "little"] | None = Field(

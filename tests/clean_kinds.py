@@ -159,6 +159,7 @@ CLEAN: dict[str, Kind] = {
     "a positive scalar": clean(multiplied),
     "scalar by the spec": clean(put("scalar", ..., 0), spec={"coordinate_scalar": -100}, said="by the spec"),
     "bins of 2500 m by the spec": clean(put("scalar", ..., 1), spec={"coordinate_unit": "m"}),
+    "bins of 600 by 12.5 m": clean(how={"bins": (600.0, 12.5)}),
     "huge coordinates": clean(huge_coordinates),
     "no coordinates": clean(several(put("x", ..., 0), put("y", ..., 0)), said="no coordinates"),
     "lengths under the unit code of degrees": clean(put("coordinate_unit", ..., 3), said="too large"),

@@ -393,6 +393,9 @@ PLACE: dict[str, Kind] = {
     "a scalar of some traces wrong": held(put("scalar", slice(3, 6), 1), "coordinates-misfit",
                                           release={"coordinate_scalar": -100}),
     "a scalar left out": held(put("scalar", ..., 1), "bin-size-implausible", release={"coordinate_scalar": -100}),
+    "a wrong scalar in the spec": held(
+        nothing, "bin-size-implausible", spec={"coordinate_scalar": 1}, release={"coordinate_scalar": -100}
+    ),
     "a scalar applied twice": held(
         put("scalar", ..., -10_000), "bin-size-implausible", release={"coordinate_scalar": -100}
     ),

@@ -14,7 +14,8 @@ REMEDIES = {  # by reason code, where the table names no spec
     "all-zero": "upload real data",
     "amplitude-overflow": "`sample_format`, when that is wrong; else `non_finite: dead`",
     "auxiliary-traces": "`drop_traces` with the numbers in the report",
-    "bin-size-implausible": "`coordinate_scalar`, or `coordinate_unit` when the bins are right",
+    "bin-size-implausible": "`coordinate_scalar`, or `coordinate_unit` when the bins are right; a data set takes bins "
+    "of 2 to 200 only, or what a person accepts (`policy-bin-short`, `policy-bin-long`)",
     "byte-order-mixed": "have the file written in one byte order",
     "clipped": "nothing, it is a warning",
     "constant-amplitude": "upload real data",

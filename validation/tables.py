@@ -12,6 +12,7 @@ import pandas as pd
 
 from ingestion.lake import Lake
 from ingestion.manifest import Manifest
+from ingestion.preflight.geometry import usual_side
 from ingestion.volume.verification import stored_digests, unlisted
 from validation.amplitudes import Amplitudes
 from validation.facts import Facts
@@ -56,7 +57,7 @@ def geometry(volume: PublishedVolume) -> pd.DataFrame:
         along = float(inline_vector @ crossline_vector)
         row |= {
             # who names the unit says that bins are right, here as in ingestion
-            "bin_without_unit": bins.min() if manifest.spec.get("coordinate_unit") is None else None,
+            "bin_without_unit": usual_side(bins) if manifest.spec.get("coordinate_unit") is None else None,
             "bin_aspect": bins.max() / bins.min() if bins.min() > 0 else None,
             "bin_angle": float(np.degrees(np.arctan2(abs(turn), along))) if bins.min() > 0 else None,
             "clockwise": float(np.sign(turn)),

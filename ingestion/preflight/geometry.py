@@ -88,21 +88,25 @@ def _misfit(map_: LineMap, fit: npt.NDArray[np.float64]) -> list[Finding]:
 
 
 def _implausible_bins(fit: npt.NDArray[np.float64], spec: SurveySpec) -> list[Finding]:
-    """Bins of no survey's size, by the limits of validation, unless the spec speaks of scalar or unit."""
+    """Bins of no survey's size, unless the spec says in what unit they are right."""
     bins = np.linalg.norm(fit[1:], axis=1)
-    if spec.coordinate_scalar is not None or spec.coordinate_unit is not None:
-        return []
-    if bins.min() <= BIN_SIZES[1] and bins.max() >= BIN_SIZES[0]:
+    if spec.coordinate_unit is not None or BIN_SIZES[0] <= usual_side(bins) <= BIN_SIZES[1]:
         return []
     return [
         hold(
             "bin-size-implausible",
             f"bins of {bins[0]:.6g} by {bins[1]:.6g} coordinate units",
-            f"{BIN_SIZES[0]:g} to {BIN_SIZES[1]:g}; others mostly mean a coordinate scalar (bytes 71-72) that is "
-            "wrong or was left out",
-            "write the true `coordinate_scalar` into the survey spec; or, when the bins are right, `coordinate_unit`",
+            f"a side of {BIN_SIZES[0]:g} to {BIN_SIZES[1]:g}; others mostly mean a coordinate scalar (bytes 71-72) "
+            "that is wrong or was left out",
+            "write the true `coordinate_scalar` into the survey spec; or, when the bins are right, `coordinate_unit`: "
+            "validation then asks whether a data set may mix them (`policy-bin-short`, `policy-bin-long`)",
         )
     ]
+
+
+def usual_side(bins: npt.NDArray[np.float64]) -> float:
+    """The side of a bin that is nearest to ``BIN_SIZES``: a wrong scalar or unit makes both sides wrong."""
+    return float(bins[np.abs(bins - bins.clip(*BIN_SIZES)).argmin()])
 
 
 def _elsewhere(map_: LineMap) -> Finding | None:

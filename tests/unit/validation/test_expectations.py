@@ -25,6 +25,8 @@ from ingestion.ingest import ingest
 from ingestion.lake import Lake
 from ingestion.manifest import Finding, Manifest
 from ingestion.preflight.geometry import BIN_SIZES
+from ingestion.preflight.inspection import inspect
+from ingestion.source import open_source
 from ingestion.spec import SurveySpec
 from ingestion.synthetic import BASINS, Basin, SyntheticSurvey, make_survey, write_segy
 from validation.checks import examine
@@ -59,10 +61,6 @@ def _laid_out(inline_step: tuple[float, float], crossline_step: tuple[float, flo
     i, x = np.meshgrid(np.arange(SHAPE[0]), np.arange(SHAPE[1]), indexing="ij")
     east, north = (300_000 + i * inline_step[0] + x * crossline_step[0], 400_000 + i * inline_step[1])
     return changed(x_IX=east, y_IX=north + x * crossline_step[1])
-
-
-def bin_size_implausible() -> SyntheticSurvey:
-    return _laid_out((0, 0.3), (0.6, 0))  # preflight holds what is too short both ways
 
 
 def bins_elongated() -> SyntheticSurvey:
@@ -164,7 +162,6 @@ INGESTED: dict[str, Callable[[], SyntheticSurvey]] = {
     function.__name__.replace("_", "-"): function
     for function in (
         coordinates_missing,
-        bin_size_implausible,
         bins_elongated,
         grid_not_orthogonal,
         grid_mirrored,
@@ -185,7 +182,6 @@ INGESTED: dict[str, Callable[[], SyntheticSurvey]] = {
         policy_bin_long,
     )
 }
-ALSO = {"bin-size-implausible": ["policy-bin-short"]}  # what cannot be without another thing
 
 
 @pytest.mark.parametrize("code", INGESTED)
@@ -194,11 +190,29 @@ def test_only_this_expectation_catches_the_generated_survey(code: str, tmp_path:
     _expect_only(code, lake, manifest)
 
 
-@pytest.mark.parametrize("step", [0.3, 2500])
-def test_bins_that_the_spec_calls_right_are_not_held_again(step: float, tmp_path: Path) -> None:
-    lake, manifest = publish(tmp_path, _laid_out((0, step), (step, 0)), SurveySpec(coordinate_unit="m"))
-    codes = [finding.code for finding in examine(lake, manifest, Session(load(), manifest))[0]]
-    assert codes == ["policy-bin-short" if step < 1 else "policy-bin-long"]
+SIZES = {  # sides of a bin, whether ingestion and validation doubt them, and what the policy says of them
+    (0.3, 0.4): (True, ["policy-bin-short"]),
+    (0.3, 0.6): (False, ["policy-bin-short"]),
+    (25.0, 100.0): (False, []),
+    (120.0, 600.0): (False, ["policy-bin-long"]),
+    (600.0, 2500.0): (True, ["policy-bin-long"]),
+}
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_ingestion_and_validation_doubt_the_same_bins(size: tuple[float, float], tmp_path: Path) -> None:
+    """Naming the unit ends the doubt in both; whether a data set may mix such bins is asked all the same."""
+    doubted, asked = SIZES[size]
+    lake, manifest = publish(tmp_path, _laid_out((0, size[0]), (size[1], 0)), SurveySpec(coordinate_unit="m"))
+    file = open_source(str(tmp_path / "incoming" / "survey.sgy"))
+    assert [finding.code for finding in inspect([file], SurveySpec()).findings] == ["bin-size-implausible"] * doubted
+
+    def codes(spec: dict[str, object]) -> list[str]:
+        judged = manifest.model_copy(update={"spec": spec})
+        return [finding.code for finding in examine(lake, judged, Session(load(), judged))[0]]
+
+    assert codes(manifest.spec) == asked
+    assert codes(manifest.spec | {"coordinate_unit": None}) == ["bin-size-implausible"] * doubted + asked
 
 
 def test_bins_have_the_limits_of_ingestion() -> None:
@@ -410,7 +424,13 @@ def test_every_hold_says_what_would_release_it() -> None:
 
 
 def test_every_expectation_has_its_survey() -> None:
-    elsewhere = {"coordinates-outside-crs", "trace-id-unusual", "phase-rotated", "polarity-differs"}
+    elsewhere = {
+        "bin-size-implausible",
+        "coordinates-outside-crs",
+        "trace-id-unusual",
+        "phase-rotated",
+        "polarity-differs",
+    }
     elsewhere |= {"policy-domain", "policy-interval-depth", "overlaps-known-survey"}
     drifts = {rule.code for rule in load().tables["drift"].expectations}
     assert {*INGESTED, *DAMAGED, *elsewhere, *drifts} == set(CODES)
@@ -418,7 +438,7 @@ def test_every_expectation_has_its_survey() -> None:
 
 def _expect_only(code: str, lake: Lake, manifest: Manifest) -> Finding:
     findings, _ = examine(lake, manifest, Session(load(), manifest))
-    assert [finding.code for finding in findings] == [code, *ALSO.get(code, [])]
+    assert [finding.code for finding in findings] == [code]
     assert findings[0].severity == CODES[code].severity
     assert findings[0].found
     assert "{" not in findings[0].found
