@@ -94,8 +94,6 @@ def access(lake: str, account: str, region: str, topic: str, namespace: str, out
             text = source.read_text()
             for word, value in words.items():
                 text = text.replace(word, value)
-            if not prefix:  # a listing of the whole bucket names no prefix at all
-                text = text.replace('{"StringLike": {"s3:prefix"', '{"StringLikeIfExists": {"s3:prefix"')
             _write(out / folder / source.name, text)
 
 

@@ -172,12 +172,16 @@ def test_policies_stay_on_the_lake_and_name_no_action_of_all(filled: Path) -> No
                 assert statement["Sid"] == "ListTheLake" or arn != "arn:aws:s3:::seismic-lake/*", file.name
 
 
-def test_a_lake_without_a_prefix_can_be_listed_as_a_whole(filled: Path, tmp_path: Path) -> None:
-    whole = (fill("s3://seismic-lake", tmp_path) / "iam" / "flow-role.json").read_text()
-
-    assert '"StringLikeIfExists": {"s3:prefix": "*"}' in whole
-    assert "arn:aws:s3:::seismic-lake/runs/*" in whole
-    assert '"StringLike": {"s3:prefix": "north/sea/*"}' in (filled / "iam" / "flow-role.json").read_text()
+@pytest.mark.parametrize(("lake", "below"), [(LAKE, "north/sea/*"), ("s3://seismic-lake", "*")])
+def test_every_part_that_reads_may_list_too_so_that_what_is_missing_is_not_called_denied(
+    lake: str, below: str, tmp_path: Path
+) -> None:
+    """S3 answers 404 only to who may list, and a GET names no prefix; hence the IfExists."""
+    for part in (FLOW, TRAINING, REVIEWER, MANAGER, OPERATOR):
+        statements = json.loads((fill(lake, tmp_path) / "iam" / f"{part}.json").read_text())["Statement"]
+        (listing,) = (each for each in statements if each["Action"] == "s3:ListBucket")
+        assert listing["Resource"] == "arn:aws:s3:::seismic-lake"
+        assert listing["Condition"] == {"StringLikeIfExists": {"s3:prefix": below}}
 
 
 def test_nothing_is_left_to_fill_in(filled: Path) -> None:
