@@ -12,13 +12,13 @@ import importlib.metadata
 import json
 import os
 import platform
+import re
 import uuid
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from typing import Any
-from urllib.parse import urlsplit, urlunsplit
 
 import boto3
 import click
@@ -26,7 +26,7 @@ from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError
 
 from flows.aws_faults import advice
-from ingestion.lake import Lake
+from ingestion.lake import Lake, LakeError
 from ingestion.names import printable, store_words
 from seismic_model.registry.versions import MODEL_NAME, aliases, connect
 
@@ -253,13 +253,16 @@ def _version(package: str) -> str:
 
 
 def _without_password(uri: str) -> str:
-    parts = urlsplit(uri)
-    return urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2]))
+    return re.sub(r"//[^/@]*@", "//", uri)
 
 
 def _first_line(error: Exception) -> str:
     said = store_words(error).strip().partition("\n")[0]
-    return said if isinstance(error, (BotoCoreError, ClientError)) and said else f"{type(error).__name__}: {said}"
+    return (
+        said
+        if isinstance(error, (BotoCoreError, ClientError, LakeError)) and said
+        else f"{type(error).__name__}: {said}"
+    )
 
 
 def _lines(report: Report) -> Iterator[str]:

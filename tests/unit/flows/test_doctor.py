@@ -327,4 +327,4 @@ def test_a_registry_that_answers_is_named(
     said = ask("--cluster", "seismic")
 
     assert said.exit_code == 0
-    assert "champion of seismic-vit-mae: none" in said.output
+    assert f"sqlite:///{tmp_path}/mlflow.db: champion of seismic-vit-mae: none" in said.output
