@@ -12,6 +12,7 @@ import os
 import time
 from collections.abc import Callable
 from contextlib import closing
+from http import HTTPStatus
 from typing import Any
 
 from kubernetes.client import ApiClient, Configuration, CoreV1Api, CustomObjectsApi, V1DeleteOptions, V1Preconditions
@@ -20,7 +21,7 @@ from kubernetes.config import ConfigException, load_incluster_config, load_kube_
 from kubernetes.watch import Watch
 from urllib3.exceptions import HTTPError
 
-from flows.launchers import Job, LauncherError, State, Status, UnreachableError
+from flows.launchers import Cause, Job, LauncherError, State, Status, UnreachableError
 from flows.launchers.pods import Pod, cause_of, condition_of, first_failed, is_usable, pod_of, rank_zero, state_of
 from flows.launchers.pytorch_job import (
     ATTEMPT,
@@ -39,6 +40,7 @@ from ingestion.names import printable
 _TIMEOUT = (5.0, 30.0)  # seconds to connect, and between two parts of an answer
 _GONE_SECONDS = GRACE_SECONDS + 60  # in which a deleted job and its pods are gone, unless a node hangs
 _PAUSE = 1.0
+_ROUNDS = 10  # of creating, and ending what stands in the way
 _LOG_LINES = 60
 _LOG_BYTES = 2**20  # of those lines, counted from the first: a bound for memory
 _LOG_TAIL = 4000  # characters
@@ -55,39 +57,40 @@ class EksLauncher:
         self._core = CoreV1Api(client)
         group, plural = group_and_plural(settings)
         self._kind = (group, "v1", settings.namespace, plural)
-        self._versions: dict[str, str] = {}  # of the listing that ``find`` last saw, by key
+        self._versions: dict[str, str] = {}  # at which each job was last seen here, by key
 
     def submit(self, job: Job) -> None:
         """Create the job's object; attach to one that waits or runs, replace one that has ended."""
-        name = name_of(job.key)
         attempt = 1
-        until = time.monotonic() + _GONE_SECONDS
-        while time.monotonic() < until:
-            if self._create(manifest(job, self.settings, attempt)):
+        for _ in range(_ROUNDS):
+            if made := self._create(manifest(job, self.settings, attempt)):
+                self._versions[job.key] = made["metadata"]["resourceVersion"]
                 return
-            found = self._read(name)
+            found = self._read(name_of(job.key))
             if found is None:
                 continue  # gone since
             if found["metadata"].get("annotations", {}).get(KEY) != job.key:
                 raise LauncherError(f"{self._place(found)} exists and is not the job of {job.key}: delete or rename it")
             if not _is_deleted(found) and state_of(found) not in _ENDED:
+                self._versions[job.key] = found["metadata"]["resourceVersion"]
                 return
             attempt = int(found["metadata"]["annotations"].get(ATTEMPT, 1)) + 1
             self._delete(found)
-        raise LauncherError(f"{self.settings.kind} {name} was neither created nor found in {_GONE_SECONDS} s")
+        raise UnreachableError(f"{self.settings.kind} {name_of(job.key)} comes and goes: others start and end it too")
 
     def find(self, key: str) -> Status | None:
-        """The status of the job under ``key``, or None when there is none, as after ``cancel``."""
+        """The status of the job under ``key``, or None; one that this launcher knew and that is gone was cancelled."""
+        known = key in self._versions
         jobs = self._find(key)
         if not jobs:
-            return None
-        job = max(jobs, key=lambda item: str(item["metadata"].get("creationTimestamp", "")))
-        return self._status(job, self._pods(key))
+            gone = f"{self.settings.kind} {self.settings.namespace}/{name_of(key)}, which someone deleted"
+            return Status(State.FAILED, None, "", Cause.CANCELLED, gone) if known else None
+        return self._status(jobs[0], self._pods(key))
 
     def wait(self, key: str, seconds: float) -> None:
-        """Return when the job under ``key`` has changed since ``find`` last saw it, at the latest after ``seconds``.
+        """Return when the job under ``key`` has changed since this launcher last saw it, or after ``seconds``.
 
-        Never raises: whatever a watch runs into, an expired version or a lost connection, ``find`` looks again.
+        Never raises: whatever a watch runs into, ``find`` looks again and says what is wrong.
         """
         until = time.monotonic() + seconds
         stream = Watch().stream(
@@ -98,13 +101,17 @@ class EksLauncher:
             timeout_seconds=max(1, math.ceil(seconds)),
             _request_timeout=(_TIMEOUT[0], seconds + _TIMEOUT[0]),
         )
+        pause = _PAUSE  # a stream that breaks at once, each time, must not make a storm
         try:
             with closing(stream):
                 for _ in stream:
                     return
-        except (ApiException, HTTPError, OSError):
-            self._versions.pop(key, None)
-        time.sleep(max(0.0, min(_PAUSE, until - time.monotonic())))  # a stream that ends at once must not make a storm
+        except ApiException as error:
+            if error.status != HTTPStatus.GONE:  # the past is forgotten: look again now
+                pause = seconds  # not allowed: as good as none
+        except (HTTPError, OSError):
+            pass
+        time.sleep(max(0.0, min(pause, until - time.monotonic())))
 
     def cancel(self, key: str) -> None:
         """SIGTERM to all ranks, SIGKILL to what is left after the pods' grace; the object goes with them."""
@@ -113,9 +120,12 @@ class EksLauncher:
 
     # the API
 
-    def _create(self, body: dict[str, Any]) -> bool:
-        """False when there is one of that name."""
-        return self._ask(self._jobs.create_namespaced_custom_object, *self._kind, body, absent=409) is not None
+    def _create(self, body: dict[str, Any]) -> dict[str, Any] | None:
+        """The object as it was made; None when there is one of that name."""
+        made: dict[str, Any] | None = self._ask(
+            self._jobs.create_namespaced_custom_object, *self._kind, body, absent=409
+        )
+        return made
 
     def _read(self, name: str) -> dict[str, Any] | None:
         found: dict[str, Any] | None = self._ask(self._jobs.get_namespaced_custom_object, *self._kind, name, absent=404)
@@ -124,8 +134,10 @@ class EksLauncher:
     def _find(self, key: str) -> list[dict[str, Any]]:
         selector = f"{LABEL}={label_of(key)}"
         listing = self._ask(self._jobs.list_namespaced_custom_object, *self._kind, label_selector=selector)
-        self._versions[key] = listing["metadata"]["resourceVersion"]
-        return [job for job in listing["items"] if job["metadata"].get("annotations", {}).get(KEY) == key]
+        jobs = [job for job in listing["items"] if job["metadata"].get("annotations", {}).get(KEY) == key]
+        if jobs or key in self._versions:
+            self._versions[key] = listing["metadata"]["resourceVersion"]
+        return jobs
 
     def _delete(self, job: dict[str, Any]) -> None:
         """Delete exactly this object, pods first, and return when it is gone."""
@@ -141,7 +153,7 @@ class EksLauncher:
                 return
             time.sleep(_PAUSE)
         pods = ", ".join(f"{pod.name} on {pod.node}" for pod in self._pods(job["metadata"]["annotations"][KEY]))
-        raise LauncherError(
+        raise UnreachableError(
             f"{self._place(job)} was deleted {_GONE_SECONDS} s ago and is still there, with {pods or 'no pods'}. When "
             "its nodes are lost: kubectl delete pod --force --grace-period=0"
         )
@@ -189,9 +201,11 @@ class EksLauncher:
     def _status(self, job: dict[str, Any], pods: list[Pod]) -> Status:
         state = state_of(job)
         if state is not State.FAILED:
-            exit_code = 0 if state is State.SUCCEEDED else None
-            log = self._log(rank_zero(job, pods)) or "\n".join(f"{pod.name}: {pod.waits}" for pod in pods if pod.waits)
-            return Status(state, exit_code, log, place=self._place(job, pods))
+            log, place = self._log(rank_zero(job, pods)), self._place(job, pods)
+            if _is_deleted(job) and state is not State.SUCCEEDED:
+                return Status(State.FAILED, None, log, Cause.CANCELLED, f"{place}, which someone deleted")
+            waits = [f"{pod.name} waits: {pod.waits}" for pod in pods if pod.waits]
+            return Status(state, 0 if state is State.SUCCEEDED else None, log, place=", ".join([place, *waits[:1]]))
         failed = first_failed(pods)
         lost = self._lost_nodes(pods)
         return Status(

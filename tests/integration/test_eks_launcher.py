@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import socket
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -68,8 +72,9 @@ def job(key: str = KEY, **changed: Any) -> Job:
 
 
 def say(api: KubernetesApi, kind: str, *types: str, name: str = NAME, **words: str) -> None:
-    """As the operator: conditions one after another, of which the last holds."""
-    conditions = [{"type": t, "status": "True" if t == types[-1] else "False"} | words for t in types]
+    """As the operator: conditions one after another, of which the first, that it was created, and the last hold."""
+    conditions = [{"type": "Created", "status": "True"}]
+    conditions += [{"type": t, "status": "True" if t == types[-1] else "False"} | words for t in types]
     api.update(KINDS[kind], name, status={"conditions": conditions})
 
 
@@ -96,7 +101,7 @@ def test_a_job_is_created_followed_and_ends(api: KubernetesApi, kind: str) -> No
     assert item["kind"] == kind
     assert found(made).state is State.PENDING
 
-    say(api, kind, "Created", "Running")
+    say(api, kind, "Running")
     api.add_pod(item, f"{NAME}-0", "node-a", RUNNING, labels={"training.kubeflow.org/replica-index": "0"})
     api.add_pod(item, f"{NAME}-1", "node-b", RUNNING, labels={"training.kubeflow.org/replica-index": "1"})
     api.logs[f"{NAME}-0"] = "".join(f"step {n}\n" for n in range(200))
@@ -105,7 +110,7 @@ def test_a_job_is_created_followed_and_ends(api: KubernetesApi, kind: str) -> No
     assert status.log_tail.endswith("step 199\n")
     assert status.place == f"{kind} training/{NAME}, attempt 1, on node-a, node-b"
 
-    say(api, kind, "Created", "Running", "Completed" if kind == "HyperPodPyTorchJob" else "Succeeded")
+    say(api, kind, "Running", "Completed" if kind == "HyperPodPyTorchJob" else "Succeeded")
     assert (found(made).state, found(made).exit_code, found(made).cause) == (State.SUCCEEDED, 0, None)
 
 
@@ -167,13 +172,31 @@ def test_two_flows_at_once_make_one_job(api: KubernetesApi, kind: str) -> None:
     assert api.jobs()[0]["metadata"]["annotations"]["sfm/attempt"] == "2"
 
 
+def test_a_job_that_another_flow_has_just_started_is_not_deleted(api: KubernetesApi, kind: str) -> None:
+    made = launcher(kind)
+    made.submit(job())
+    say(api, kind, "Failed")
+    others: list[str] = []
+
+    def replace_before_deletion(method: str, _: str) -> None:
+        if method == "DELETE" and not others:
+            others.append("")  # the other's own deletion passes
+            launcher(kind).submit(job())
+            others[0] = api.jobs()[0]["metadata"]["uid"]
+
+    api.faults.append(replace_before_deletion)
+    made.submit(job())
+    assert [item["metadata"]["uid"] for item in api.jobs()] == others
+    assert found(made).state is State.PENDING
+
+
 def test_jobs_of_other_keys_are_left_alone(api: KubernetesApi) -> None:
     made = launcher()
     made.submit(job())
     made.submit(job("s3://other/runs/2026-W48"))
     assert len(api.jobs()) == 2
     made.cancel(KEY)
-    assert made.find(KEY) is None
+    assert launcher().find(KEY) is None
     assert found(made, "s3://other/runs/2026-W48").state is State.PENDING
 
 
@@ -199,6 +222,27 @@ def test_cancel_deletes_pods_first_and_returns_when_all_are_gone(api: Kubernetes
         cancelled.result(timeout=20)
     assert not api.objects
     made.cancel(KEY)  # again: nothing to do
+    assert (found(made).state, found(made).cause) == (State.FAILED, Cause.CANCELLED)
+    assert launcher(kind).find(KEY) is None
+    made.submit(job())
+    assert found(made).state is State.PENDING
+
+
+def test_a_job_that_a_person_deletes_is_cancelled_from_then_on(api: KubernetesApi, kind: str) -> None:
+    made = launcher(kind)
+    made.submit(job())
+    say(api, kind, "Running")
+    api.add_pod(api.jobs()[0], f"{NAME}-0", "node-a", RUNNING)
+    api.logs[f"{NAME}-0"] = "saving\n"
+    api.finish_deletions = False
+    api.answer_delete(KINDS[kind], NAME, {})
+    for other in (made, launcher(kind)):
+        status = found(other)
+        assert (status.state, status.cause, status.log_tail) == (State.FAILED, Cause.CANCELLED, "saving\n")
+    api.collect_garbage()
+    status = found(made)
+    assert (status.state, status.cause) == (State.FAILED, Cause.CANCELLED)
+    assert "someone deleted" in status.place
 
 
 def test_a_node_that_hangs_is_named_when_a_job_does_not_go(api: KubernetesApi, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -207,7 +251,7 @@ def test_a_node_that_hangs_is_named_when_a_job_does_not_go(api: KubernetesApi, m
     api.add_pod(api.jobs()[0], f"{NAME}-0", "node-a", RUNNING)
     api.finish_deletions = False
     monkeypatch.setattr(eks, "_GONE_SECONDS", 0.3)
-    with pytest.raises(LauncherError, match=rf"still there, with {NAME}-0 on node-a\. .*kubectl delete pod --force"):
+    with pytest.raises(UnreachableError, match=rf"still there, with {NAME}-0 on node-a\. .*kubectl delete pod --force"):
         made.cancel(KEY)
 
 
@@ -312,8 +356,10 @@ def test_what_a_waiting_job_waits_for_is_said(api: KubernetesApi, kind: str) -> 
     api.add_pod(item, f"{NAME}-0", "node-0", {"containerStatuses": [{"name": "pytorch", "state": waiting}]})
     full = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "0/4 nodes"}
     api.add_pod(item, f"{NAME}-1", "", {"conditions": [full]})
-    say(api, kind, "Created")
-    assert found(made).log_tail == f"{NAME}-0: ImagePullBackOff: no such image\n{NAME}-1: Unschedulable: 0/4 nodes"
+    say(api, kind)
+    assert found(made).place.endswith(f"on node-0, {NAME}-0 waits: ImagePullBackOff: no such image")
+    api.delete("pods", f"{NAME}-0")
+    assert found(made).place.endswith(f"attempt 1, {NAME}-1 waits: Unschedulable: 0/4 nodes")
 
 
 def test_kueue_taking_the_nodes_away_is_waiting(api: KubernetesApi, kind: str) -> None:
@@ -383,6 +429,10 @@ def test_a_slow_api_is_not_waited_for_for_ever(api: KubernetesApi, monkeypatch: 
     api.slow = 1.0
     with pytest.raises(UnreachableError, match="does not answer"):
         made.submit(job())
+    before = len(api.requests)
+    with pytest.raises(UnreachableError, match="does not answer"):
+        made.find(KEY)
+    assert len(api.requests) == before + 1  # nothing asks again behind the caller's back
     api.slow = 0.0
     monkeypatch.setattr(eks, "_TIMEOUT", (5.0, 30.0))
     made.submit(job())  # the first one may have arrived all the same
@@ -440,10 +490,10 @@ def test_a_wait_sees_other_jobs_change_and_goes_on(api: KubernetesApi) -> None:
     assert not waiting.done.done()
     api.delete("hyperpodpytorchjobs", NAME)
     waiting.done.result(timeout=20)
-    assert made.find(KEY) is None
+    assert found(made).cause is Cause.CANCELLED
 
 
-@pytest.mark.parametrize("trouble", ["compacted", "cut", "restarted", "down", "refused"])
+@pytest.mark.parametrize("trouble", ["compacted", "cut", "restarted", "down"])
 def test_a_wait_survives_what_happens_to_watches(api: KubernetesApi, trouble: str) -> None:
     made = launcher()
     made.submit(job())
@@ -454,8 +504,6 @@ def test_a_wait_survives_what_happens_to_watches(api: KubernetesApi, trouble: st
         api.cut_watches = True
     if trouble == "down":
         api.stop()
-    if trouble == "refused":
-        api.faults.append(lambda _, path: (403, "no watch") if "watch=true" in path else None)
     waiting = Waiting(made, 200)
     if trouble == "restarted":
         waiting.watched(api)
@@ -465,7 +513,6 @@ def test_a_wait_survives_what_happens_to_watches(api: KubernetesApi, trouble: st
         api.start()
     say(api, "HyperPodPyTorchJob", "Running")
     assert found(made).state is State.RUNNING
-    api.faults.clear()
     api.cut_watches = False
     again = Waiting(made, 200)
     say(api, "HyperPodPyTorchJob", "Failed")
@@ -478,3 +525,51 @@ def test_a_wait_ends_with_its_time(api: KubernetesApi) -> None:
     made.find(KEY)
     made.wait(KEY, 0.2)
     assert found(made).state is State.PENDING
+
+
+def test_where_watches_are_not_allowed_a_wait_is_a_sleep(api: KubernetesApi) -> None:
+    made = launcher()
+    made.submit(job())
+    api.faults.append(lambda _, path: (403, "no watch") if "watch=true" in path else None)
+    waiting = Waiting(made, 4.0)
+    waiting.watched(api)
+    time.sleep(0.3)
+    assert not waiting.done.done()
+    waiting.done.result(timeout=20)
+    assert sum("watch=true" in path for _, path in api.requests) == 1
+
+
+def test_the_nodes_of_a_kubeflow_job_find_each_other(api: KubernetesApi) -> None:
+    """Its containers run as two kubelets would run them, with what the operator adds to their environment."""
+    arguments = ("a b", "$(SAID)", "'; exit 1 #")
+    launcher("PyTorchJob").submit(
+        job(module="tests.ranks", arguments=arguments, processes=16, environment={"SAID": "$(RANK)"})
+    )
+    spec = api.jobs()[0]["spec"]
+    worker = spec["pytorchReplicaSpecs"]["Worker"]
+    container = worker["template"]["spec"]["containers"][0]
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        endpoint = f"127.0.0.1:{free.getsockname()[1]}"
+    elastic = spec["elasticPolicy"]
+    added = {
+        "PET_NNODES": f"{elastic['minReplicas']}:{elastic['maxReplicas']}",
+        "PET_NPROC_PER_NODE": "1",  # of 8: this machine is small
+        "PET_RDZV_BACKEND": elastic["rdzvBackend"],
+        "PET_RDZV_ENDPOINT": endpoint,
+        "PET_RDZV_ID": "job",
+        "OMP_NUM_THREADS": "1",
+        "GLOO_SOCKET_IFNAME": "lo",
+    }
+    given = {entry["name"]: entry["value"].replace("$$", "$") for entry in container["env"]}
+    command = [sys.executable, *(part.replace("$$", "$") for part in container["command"][1:])]
+    nodes = [
+        subprocess.Popen(
+            command, env=os.environ | given | added, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+        )
+        for _ in range(worker["replicas"])
+    ]
+    said = [node.communicate(timeout=200)[0] for node in nodes]
+    assert [node.returncode for node in nodes] == [0, 0], said
+    for rank in range(2):
+        assert f"rank {rank} of 2: {list(arguments)} $(RANK)" in "".join(said)

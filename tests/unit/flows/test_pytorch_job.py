@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.distributed.run import get_args_parser
@@ -71,6 +72,13 @@ def test_a_manifest_is_what_the_operator_knows(check: Check, kind: str, changed:
     body = manifest(job(exclude=("node-1", "node-2"), hours=1.5), eks(kind, **changed), attempt=1)
     assert check(body) == "ok"
     assert body["spec"]["runPolicy"]["activeDeadlineSeconds"] == 5400
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_is_read_of_a_status_is_what_operators_write(check: Check, kind: str) -> None:
+    words = {"type": "Failed", "status": "True", "reason": "DeadlineExceeded", "message": "too long"}
+    address = {"masterAddr": "10.0.0.1"} if kind == "HyperPodPyTorchJob" else {}
+    assert check(manifest(job(), eks(kind), attempt=1) | {"status": {"conditions": [words]} | address}) == "ok"
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -193,3 +201,10 @@ def test_a_password_stays_out_of_a_manifest() -> None:
     with pytest.raises(LauncherError, match="MLFLOW_TRACKING_URI holds a password") as refused:
         manifest(job(environment=secret), eks(), attempt=1)
     assert "hunter2" not in str(refused.value)
+
+
+def test_the_settings_in_the_guide_are_usable(check: Check) -> None:
+    blocks = re.findall(r"```yaml\n(.*?)```", (ROOT / "docs/eks.md").read_text(), re.DOTALL)
+    (shown,) = [yaml.safe_load(block)["eks"] for block in blocks if block.startswith("eks:")]
+    assert set(shown) == set(EksSettings.model_fields)
+    assert check(manifest(job(), EksSettings(**shown), attempt=1)) == "ok"
