@@ -1,4 +1,7 @@
-"""The week on one page: ``weeks/<week>/report.html`` for people, ``summary.json`` for programs."""
+"""The week on one page: ``weeks/<week>/report.html`` for people, ``summary.json`` for programs.
+
+``weeks/index.html`` lists all weeks that are over.
+"""
 
 from __future__ import annotations
 
@@ -6,12 +9,15 @@ import base64
 import io
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from jinja2 import Environment
+from jinja2 import Environment, Template
+from pydantic import ValidationError
 
+from flows.budget import Cost
 from flows.surveys import SurveyOutcome
 from flows.week import week_folder
 from ingestion.lake import Lake
@@ -20,7 +26,8 @@ from seismic_model.config import RunConfig
 from seismic_model.data.dataset import Dataset
 from seismic_model.evaluation.scores import METHODS, Decision, Evaluation
 
-_TEMPLATE = Path(__file__).with_name("report.html")
+_TEMPLATE, _INDEX = (Path(__file__).with_name(name) for name in ("report.html", "weeks.html"))
+INDEX_KEY = "weeks/index.html"
 
 
 class Line(Contract):
@@ -54,6 +61,7 @@ class WeekResult:
     champion: Evaluation | None = None
     decision: Decision | None = None
     version: str | None = None  # in the registry
+    cost: Cost | None = None
     pictures: Mapping[str, bytes] = field(default_factory=dict)  # PNG by caption
 
 
@@ -64,7 +72,27 @@ def publish(lake: Lake, result: WeekResult) -> tuple[Summary, str]:
     page = _render(result, summary)
     lake.write(summary.report, page.encode())
     lake.write(f"{folder}/summary.json", summary.to_bytes())
+    lake.write(INDEX_KEY, index_page(summaries(lake)).encode())
     return summary, page
+
+
+def summaries(lake: Lake) -> list[Summary]:
+    """Of all weeks that have one, newest first."""
+    found = []
+    for week in sorted(lake.folders("weeks"), reverse=True):
+        with suppress(FileNotFoundError, ValidationError):  # not over, or of another version
+            found.append(Summary.model_validate_json(lake.read(f"{week_folder(week)}/summary.json")))
+    return found
+
+
+def index_page(weeks: Sequence[Summary]) -> str:
+    """All weeks on one page, linked by relative address."""
+    rows = [
+        {"week": each.week, "report": each.report.removeprefix("weeks/")}
+        | {line.name: line.value for line in each.lines}
+        for each in weeks
+    ]
+    return _template(_INDEX).render(weeks=rows)
 
 
 def _lines(result: WeekResult) -> list[Line]:
@@ -79,9 +107,16 @@ def _lines(result: WeekResult) -> list[Line]:
     ]
     if result.config and result.strategy_note:
         rows.append(("strategy", f"{result.config.strategy}: {result.strategy_note}"))
+    if result.cost:
+        rows.append(("cost", _cost_line(result.cost)))
     if result.decision:
         rows += _decision_lines(result.decision, result.version)
     return [Line(name=name, value=value) for name, value in rows]
+
+
+def _cost_line(cost: Cost) -> str:
+    money = f", {cost.money:,.2f} USD" if cost.money is not None else ""
+    return f"{cost.gpu_hours:,.2f} GPU hours{money}"
 
 
 def _dataset_line(dataset: Dataset) -> str:
@@ -101,14 +136,17 @@ def _decision_lines(decision: Decision, version: str | None) -> list[tuple[str, 
 
 
 def _render(result: WeekResult, summary: Summary) -> str:
-    environment = Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True)
-    return environment.from_string(_TEMPLATE.read_text()).render(
+    return _template(_TEMPLATE).render(
         result=result,
         summary=summary,
         methods=METHODS,
         loss_curve=_encoded(_loss_curve(result.metrics)) if result.metrics else None,
         pictures={caption: _encoded(picture) for caption, picture in result.pictures.items()},
     )
+
+
+def _template(file: Path) -> Template:
+    return Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True).from_string(file.read_text())
 
 
 def _encoded(picture: bytes) -> str:

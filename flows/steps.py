@@ -11,9 +11,10 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from flows.budget import BudgetError, check_budget
+from flows.budget import BudgetError, check_budget, cost
 from flows.cards import Training
 from flows.launchers import LauncherError, launcher
+from flows.notify import notices, notify
 from flows.pause import paused
 from flows.planning import configured, draft_of, resolved
 from flows.report import Summary, WeekResult, publish
@@ -273,6 +274,8 @@ def report(asked: Request, result: WeekResult) -> tuple[Summary, str]:
     """Publish the week's page and close the run: a run with an outcome is done."""
     lake = Lake(asked.lake)
     summary, page = publish(lake, result)
+    for notice in notices(result, lake.uri_of(summary.report)):
+        notify(lake, notice)
     if result.config and result.decision:
         closing = Outcome(
             run=result.config.run,
@@ -291,11 +294,12 @@ def week_result(
 ) -> WeekResult:
     """All that the week's page shows; ``failed_run`` is the URI of the config whose training failed."""
     lake = Lake(asked.lake)
-    outcomes = outcomes_of(asked)
+    outcomes = outcomes_of(lake, asked.week)
     frozen = load_dataset(lake, dataset) if dataset else None
     if failed_run:
         run = read_config(failed_run).run
-        return WeekResult(asked.week, outcomes, frozen, why_not, failed=True, metrics=read_metrics(lake, run))
+        metrics, used = read_metrics(lake, run), cost(lake, run)
+        return WeekResult(asked.week, outcomes, frozen, why_not, failed=True, metrics=metrics, cost=used)
     if trained is None:
         return WeekResult(asked.week, outcomes, frozen, why_not)
     config = read_config(trained.config_uri)
@@ -311,6 +315,7 @@ def week_result(
         decision=trained.decision,
         version=trained.version,
         pictures=trained.scores.pictures,
+        cost=cost(lake, config.run),
     )
 
 

@@ -121,10 +121,9 @@ def remember(request: Request, outcome: SurveyOutcome) -> None:
     Lake(request.lake).write(f"{week_folder(request.week)}/surveys/{outcome.survey}.json", outcome.to_bytes())
 
 
-def outcomes_of(request: Request) -> list[SurveyOutcome]:
+def outcomes_of(lake: Lake, week: str) -> list[SurveyOutcome]:
     """What became of each survey of the week so far, by name."""
-    lake = Lake(request.lake)
-    keys = sorted(entry.key for entry in lake.objects(f"{week_folder(request.week)}/surveys"))
+    keys = sorted(entry.key for entry in lake.objects(f"{week_folder(week)}/surveys"))
     return [SurveyOutcome.model_validate_json(lake.read(key)) for key in keys]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import json
 
 from pydantic import Field, field_validator
 
@@ -44,6 +45,17 @@ class Outcome(Contract):
     promote: bool
     reasons: list[str]
     version: str | None  # in the registry
+
+
+def begin(request: Request) -> None:
+    """Note on the lake that the week was started now."""
+    note = {"surveys": request.surveys, "size": request.size, "seed": request.seed, "force": request.force}
+    Lake(request.lake).write(begun_key(request.week), json.dumps(note).encode())
+
+
+def begun_key(week: str) -> str:
+    """``weeks/<week>/begun.json``, as old as the newest start."""
+    return f"{week_folder(week)}/begun.json"
 
 
 def iso_week(day: dt.date) -> str:

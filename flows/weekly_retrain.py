@@ -17,6 +17,7 @@ import ingestion
 import seismic_model
 import validation
 from flows import cards, steps, surveys
+from flows.week import begin
 
 _TRAVEL_WITH_THE_FLOW = (flows, ingestion, seismic_model, validation)
 
@@ -38,6 +39,7 @@ class WeeklyRetrain(FlowSpec):
         """Check the request, then find what lies in incoming/ or waits for its verdict."""
         names = ("lake", "week", "surveys", "size", "launcher", "seed", "force")
         self.request = steps.request({name: getattr(self, name) for name in names}, self.settings)
+        begin(self.request)
         self.work = surveys.find_work(self.request)
         self.found = "some" if self.work else "none"
         print(f"week {self.request.week}: {len(self.work)} survey(s) to take in")

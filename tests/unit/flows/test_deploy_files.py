@@ -22,7 +22,7 @@ from click.testing import CliRunner
 from moto import mock_aws
 
 from flows import deploy
-from flows.week import iso_week, outcome_key, week_folder
+from flows.week import begun_key, iso_week, outcome_key, week_folder
 from ingestion.manifest import manifest_key, quarantine_folder, survey_folder, verdict_key
 from ingestion.quarantine import report_key
 from ingestion.withdrawal import FOLDER as WITHDRAWALS
@@ -48,15 +48,19 @@ WRITERS: dict[str, tuple[tuple[str, ...], list[str], list[str]]] = {
     "flows/budget.py": ((FLOW,), [f"{RUN}/cost.json"], []),
     "flows/demo.py": ((), [], []),  # its own S3
     "flows/doctor.py": ((FLOW, MANAGER, OPERATOR), ["doctor/0"], ["doctor/0"]),
+    "flows/notify.py": ((FLOW, OPERATOR), ["notified/2026-W49/held-0-sns.json"], []),
     "flows/pause.py": ((OPERATOR,), ["control/paused.json"], ["control/paused.json"]),
+    "flows/mlflow_backup.py": ((OPERATOR,), ["backups/mlflow/20261130T020000Z/mlflow.db"], []),
     "flows/releasing.py": ((MANAGER,), [], [REPORT]),
     "flows/report.py": ((FLOW,), [f"{week_folder('2026-W49')}/report.html"], []),
+    "flows/retention.py": ((OPERATOR,), [], [f"{CHECKPOINT}/manifest.json"]),
     "flows/steps.py": (
         (FLOW,),
         [f"{RUN}/config.json", evaluation_path("2026-w49-large-s0"), outcome_key("2026-w49-large-s0")],
         [],
     ),
     "flows/surveys.py": ((FLOW,), [f"{week_folder('2026-W49')}/surveys/rift.json"], []),
+    "flows/week.py": ((FLOW,), [begun_key("2026-W49")], []),
     "ingestion/discover.py": ((FLOW,), ["index/arrivals/0.json"], []),
     "ingestion/embedded_s3.py": ((), [], []),
     "ingestion/ingest.py": ((FLOW, MANAGER), [manifest_key("rift", DIGEST), "index/sources/0.json"], []),

@@ -1,0 +1,248 @@
+"""The ``week`` command: what the scheduled week does, and what its operators do about it."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from ingestion.cli.common import JSON_HELP, existing_lake, messages
+from ingestion.cli.sweep import Duration
+from ingestion.names import printable
+
+if TYPE_CHECKING:
+    from flows.status import WeekStatus
+
+_SETTINGS = {"help_option_names": ["-h", "--help"]}
+_lake = click.option("--lake", "lake_uri", required=True, envvar="SFM_LAKE", metavar="URI", help="Default: SFM_LAKE.")
+_json = click.option("--json", "as_json", is_flag=True, help=JSON_HELP)
+
+
+@click.group(context_settings=_SETTINGS)
+def main() -> None:
+    """Watch the scheduled week, and keep its lake in order.
+
+    \b
+    week status --lake s3://LAKE            what it is doing: surveys, run, step, loss, end, cost, who holds training
+    week status --lake s3://LAKE --alarm    for cron: exit status 1, and a notice, when someone should look
+    week dry-run --lake s3://LAKE           what the week would do and cost, without doing it
+    week pause | resume --lake s3://LAKE    start no training, or start it again
+    week retention --lake s3://LAKE         old checkpoints that can go
+    week backup | restore --lake s3://LAKE  the MLflow registry's database
+
+    Exit status: 0 when done, 1 when something is wrong or could not be done, 2 for a wrong command.
+    """
+
+
+@main.command()
+@_lake
+@click.option("--week", metavar="WEEK", help="Such as 2026-W49. Default: the one that the schedule started last.")
+@click.option("--alarm", is_flag=True, help="Exit with 1, and notify, when the week is late or stands still.")
+@click.option("--begun-by", default="mon 06:00", show_default=True, metavar="TIME", help="With --alarm: UTC.")
+@click.option("--limit", type=Duration(), default="6h", show_default=True, help="With --alarm: of standing still.")
+@_json
+def status(lake_uri: str, week: str | None, alarm: bool, begun_by: str, limit: timedelta, as_json: bool) -> None:
+    """What the week is doing now, from the lake alone."""
+    from flows.notify import Notice, notify
+    from flows.status import alarms, parse_weekday, scheduled_week, week_status
+
+    try:
+        due = parse_weekday(begun_by)
+    except ValueError as error:
+        raise click.BadParameter(str(error), param_hint="--begun-by") from error
+    with _messages():
+        lake, now = existing_lake(lake_uri), datetime.now(UTC)
+        found = week_status(lake, week or scheduled_week(now), now)
+        wrong = alarms(found, now, due, limit) if alarm else []
+        for words in wrong:
+            notify(lake, Notice(found.week, "alarm", f"{found.state}-{now:%Y-%m-%d}", words))
+    if as_json:
+        click.echo(json.dumps(found.model_dump(mode="json") | {"alarms": wrong}, indent=2))
+    else:
+        _table(_lines(found, now))
+        for words in wrong:
+            click.echo(f"ALARM: {printable(words)}", err=True)
+    sys.exit(1 if wrong else 0)
+
+
+@main.command()
+@_lake
+@click.option("--by", required=True, metavar="NAME", help="Who decides.")
+@click.option("--reason", required=True, metavar="TEXT", help="Why; whoever looks at the week reads it.")
+def pause(lake_uri: str, by: str, reason: str) -> None:
+    """Start no training from now on; what runs goes on, and surveys are taken in as ever."""
+    from flows.pause import pause as pause_lake
+
+    with _messages():
+        click.echo(str(pause_lake(existing_lake(lake_uri), by, reason)))
+
+
+@main.command()
+@_lake
+def resume(lake_uri: str) -> None:
+    """Let training start again; a week that ended without it is started again by hand."""
+    from flows.pause import resume as resume_lake
+
+    with _messages():
+        ended = resume_lake(existing_lake(lake_uri))
+    click.echo(f"ended: {ended}" if ended else "training was not paused")
+
+
+@main.command("dry-run")
+@_lake
+@click.option("--week", default="", metavar="WEEK", help="Default: this week.")
+@click.option("--surveys", default="", metavar="NAMES", help="Comma-separated. Default: all.")
+@click.option("--size", default="tiny", show_default=True, help="One of the settings' recipes.")
+@click.option("--settings", "file", type=click.Path(exists=True, dir_okay=False, path_type=Path), metavar="FILE")
+@click.option("--launcher", default="local", show_default=True)
+@click.option("--seed", default=0, show_default=True)
+@click.option("--force", is_flag=True, help="As for the week itself.")
+def dry_run(lake_uri: str, file: Path | None, **parameters: Any) -> None:
+    """What the week would take in, train and cost; options are those of the weekly flow."""
+    import yaml
+
+    from flows.dry_run import dry_run as run_dry
+    from flows.steps import DEFAULT_SETTINGS, request
+
+    with _messages():
+        lake = existing_lake(lake_uri)
+        asked = request({"lake": lake.uri, **parameters}, yaml.safe_load((file or DEFAULT_SETTINGS).read_text()))
+        _table(run_dry(asked).lines())
+
+
+@main.command()
+@_lake
+@click.option("--older", type=Duration(), default="4w", show_default=True, help="What ended later stays.")
+@click.option("--delete", is_flag=True, help="Delete what is listed.")
+@_json
+def retention(lake_uri: str, older: timedelta, delete: bool, as_json: bool) -> None:
+    """List old checkpoints that nobody needs, or delete them.
+
+    Those of finished runs, without the registered ones and those that a living run began with; surveys, data sets,
+    figures and reports always stay.
+    """
+    from flows.retention import delete as delete_one
+    from flows.retention import look
+
+    with _messages():
+        lake = existing_lake(lake_uri)
+        found = look(lake, datetime.now(UTC), older)
+        for old in found.old if delete else []:
+            delete_one(lake, old)
+    if as_json:
+        click.echo(json.dumps(found.model_dump(mode="json") | {"deleted": delete}, indent=2))
+        return
+    for kept in found.kept:
+        click.echo(f"stays  {kept.run}: {kept.reason} ({kept.size:,} bytes)")
+    for old in found.old:
+        what = "" if old.committed else ", left by a killed process"
+        click.echo(f"{'gone' if delete else 'can go':6} {printable(old.folder)} ({old.size:,} bytes{what})")
+    total = sum(old.size for old in found.old)
+    click.echo(f"{total:,} bytes deleted" if delete else f"{total:,} bytes; --delete deletes them")
+
+
+@main.command()
+@_lake
+@click.option(
+    "--database",
+    required=True,
+    envvar="MLFLOW_BACKEND_STORE_URI",
+    metavar="URI",
+    help="The MLflow server's. Default: MLFLOW_BACKEND_STORE_URI.",
+)
+def backup(lake_uri: str, database: str) -> None:
+    """Copy the MLflow registry's SQLite file to the lake; the server may run."""
+    from flows.mlflow_backup import backup as backup_to
+
+    with _messages():
+        lake = existing_lake(lake_uri)
+        made = backup_to(lake, database)
+        click.echo(f"{lake.uri_of(made.folder)}: {made.size:,} bytes, SHA-256 {made.sha256}")
+        click.echo(_aliases(made.aliases))
+
+
+@main.command()
+@_lake
+@click.option("--into", required=True, type=click.Path(path_type=Path), metavar="FILE", help="Where nothing is yet.")
+@click.option("--backup", "name", metavar="NAME", help="Such as 20261130T020000Z. Default: the newest.")
+def restore(lake_uri: str, into: Path, name: str | None) -> None:
+    """Put a backup of the MLflow registry back, and say what its aliases are."""
+    from flows.mlflow_backup import restore as restore_from
+
+    with _messages():
+        found = restore_from(existing_lake(lake_uri), into, name)
+    click.echo(f"{printable(str(into))} is the registry of {found.created:%Y-%m-%d %H:%M:%S} UTC")
+    click.echo(_aliases(found.aliases))
+    click.echo(f"now: mlflow server --backend-store-uri sqlite:///{printable(str(into.absolute()))} …")
+
+
+def _aliases(found: dict[str, dict[str, str]]) -> str:
+    said = [f"{model}@{alias} is version {version}" for model in found for alias, version in found[model].items()]
+    return printable("; ".join(said) or "no model has an alias")
+
+
+def _lines(found: WeekStatus, now: datetime) -> list[tuple[str, str]]:
+    surveys = ", ".join(f"{count} {status}" for status, count in sorted(found.surveys.items())) or "none yet"
+    lines = [
+        ("week", found.week),
+        ("state", found.state + (f", begun {found.begun:%a %Y-%m-%d %H:%M} UTC" if found.begun else "")),
+        ("moved", _ago(found.moved, now) if found.moved else ""),
+        ("surveys", surveys + (f"; held back: {', '.join(found.held)}" if found.held else "")),
+        ("data set", found.dataset),
+    ]
+    for run in found.runs:
+        loss = "" if run.loss is None else f", loss {run.loss:.4f}"
+        beat = f", moved {_ago(run.heartbeat_at, now)}" if run.heartbeat_at else ""
+        lines.append(("run", f"{run.run}: {run.phase}, step {run.step} of {run.steps}{loss}{beat}"))
+        if run.ends:
+            lines.append(("ends", f"{run.ends:%a %Y-%m-%d %H:%M} UTC at this pace"))
+        if run.cost:
+            of = f" of {run.cost.gpu_hours_allowed:,.1f}" if run.cost.gpu_hours_allowed is not None else ""
+            money = f", {run.cost.money:,.0f} USD" if run.cost.money is not None else ""
+            lines.append(("cost", f"{run.cost.gpu_hours:,.1f}{of} GPU hours{money}"))
+        if run.decision:
+            lines.append(("candidate", run.decision))
+    return [*lines, ("training", found.training), ("paused", found.paused), ("report", found.report)]
+
+
+def _ago(then: datetime, now: datetime) -> str:
+    seconds = max(0.0, (now - then).total_seconds())
+    for unit, size in (("days", 86_400), ("hours", 3_600), ("minutes", 60)):
+        if seconds >= 2 * size:
+            return f"{seconds / size:.0f} {unit} ago"
+    return f"{seconds:.0f} seconds ago"
+
+
+def _table(lines: list[tuple[str, str]]) -> None:
+    for name, value in lines:
+        if value:
+            click.echo(f"{name:12} {printable(value)}")
+
+
+@contextmanager
+def _messages() -> Iterator[None]:
+    """What can go wrong becomes a message and exit status 1."""
+    from pydantic import ValidationError
+
+    from flows.mlflow_backup import BackupError
+    from flows.settings import SettingsError
+    from flows.steps import RequestError
+
+    with messages():
+        try:
+            yield
+        except (SettingsError, RequestError, BackupError) as error:
+            raise click.ClickException(printable(str(error))) from error
+        except ValidationError as error:
+            said = f"an object on the lake is none of this version: {error.title}"
+            raise click.ClickException(printable(said)) from error
+
+
+if __name__ == "__main__":
+    main()
