@@ -39,6 +39,7 @@ class KubernetesApi:
         self.objects: dict[tuple[str, str], Object] = {}  # by plural and name
         self.logs: dict[str, str] = {}  # by pod
         self.requests: list[tuple[str, str]] = []  # method and path with query
+        self.tokens: list[str] = []  # of each request
         self.faults: list[Callable[[str, str], tuple[int, str] | None]] = []  # of a request: status and message
         self.finish_deletions = True  # at once; otherwise pods stay as long as their nodes do not answer
         self.slow = 0.0  # seconds before each answer
@@ -256,6 +257,7 @@ def _handler_of(api: KubernetesApi) -> type[BaseHTTPRequestHandler]:
             address = urlsplit(self.path)
             query = {key: values[0] for key, values in parse_qs(address.query).items()}
             api.requests.append((self.command, self.path))
+            api.tokens.append(self.headers.get("Authorization", ""))
             time.sleep(api.slow)
             for fault in api.faults:
                 found = fault(self.command, self.path)

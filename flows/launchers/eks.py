@@ -184,14 +184,14 @@ class EksLauncher:
         said = f"the Kubernetes API answered {status}: {words or printable(str(error.reason))}"
         if status in (0, 408, 429) or status >= 500:
             return UnreachableError(said)
+        if status == 401:  # the job goes on meanwhile, and the next question asks for a new token
+            return UnreachableError(f"{said}. Renew the credentials that the kubeconfig names (aws sso login)")
         if status == 404 and not words:  # of an unknown kind it says nothing
             operator = "HyperPod" if kind == "HyperPodPyTorchJob" else "Kubeflow"
             return LauncherError(
                 f"the {operator} training operator is not installed in this cluster, which knows no {kind} (asked in "
                 f"namespace {space}): install it, or choose the other eks.kind"
             )
-        if status == 401:
-            return LauncherError(f"{said}. Renew the credentials that the kubeconfig names (aws sso login)")
         if status == 403:
             return LauncherError(f"{said}. Give this identity the role in docs/eks.md, in namespace {space}")
         return LauncherError(f"{said}. What was sent, a {kind} in {space}, follows the settings under eks")
@@ -211,7 +211,7 @@ class EksLauncher:
         return Status(
             state,
             failed.ended["exitCode"] if failed and failed.ended else None,
-            f"{self._log(failed or rank_zero(job, pods))}\n{condition_of(job).get('message', '')}".strip(),
+            f"{self._log(failed or rank_zero(job, pods))}\n{printable(condition_of(job).get('message', ''))}".strip(),
             cause_of(job, pods, lost),
             self._place(job, pods),
             lost,

@@ -9,6 +9,7 @@ from typing import Any
 
 from flows.launchers import Cause, State
 from flows.launchers.pytorch_job import CONTAINER
+from ingestion.names import printable
 
 # what either operator calls its conditions; any other means that pods were started
 _STATES = {
@@ -93,7 +94,7 @@ def pod_of(item: dict[str, Any]) -> Pod:
 
 def _waits(scheduled: dict[str, Any], waiting: dict[str, Any]) -> str:
     found = waiting or (scheduled if scheduled.get("status") == "False" else {})
-    return ": ".join(str(found[name]) for name in ("reason", "message") if found.get(name))
+    return printable(": ".join(str(found[name]) for name in ("reason", "message") if found.get(name)))
 
 
 def first_failed(pods: Iterable[Pod]) -> Pod | None:

@@ -390,7 +390,7 @@ def test_an_absent_operator_is_named(api: KubernetesApi, kind: str) -> None:
         assert not isinstance(refused.value, UnreachableError)
 
 
-@pytest.mark.parametrize("code", [400, 401, 403, 422])
+@pytest.mark.parametrize("code", [400, 403, 422])
 def test_a_refusal_is_told_in_the_apis_words(api: KubernetesApi, code: int) -> None:
     api.faults.append(lambda *_: (code, "quota is\x1b[31m spent"))
     with pytest.raises(LauncherError, match=rf"answered {code}: quota is\\x1b\[31m spent") as refused:
@@ -398,7 +398,7 @@ def test_a_refusal_is_told_in_the_apis_words(api: KubernetesApi, code: int) -> N
     assert not isinstance(refused.value, UnreachableError)
 
 
-@pytest.mark.parametrize("code", [429, 500, 503])
+@pytest.mark.parametrize("code", [401, 429, 500, 503])
 def test_a_busy_api_is_worth_asking_again(api: KubernetesApi, code: int) -> None:
     made = launcher()
     api.faults.append(lambda *_: (code, "busy"))
@@ -437,6 +437,30 @@ def test_a_slow_api_is_not_waited_for_for_ever(api: KubernetesApi, monkeypatch: 
     monkeypatch.setattr(eks, "_TIMEOUT", (5.0, 30.0))
     made.submit(job())  # the first one may have arrived all the same
     assert len(api.jobs()) == 1
+
+
+def test_a_token_that_expires_is_renewed(api: KubernetesApi, tmp_path: Path) -> None:
+    """As `aws eks get-token` gives them: for a quarter of an hour, while training takes days."""
+    plugin = tmp_path / "get-token"
+    plugin.write_text(f"""#!{sys.executable}
+import json, pathlib, sys
+count = pathlib.Path({str(tmp_path / "count")!r})
+n = int(count.read_text()) + 1 if count.exists() else 1
+count.write_text(str(n))
+answer = {{"apiVersion": "client.authentication.k8s.io/v1beta1", "kind": "ExecCredential"}}
+answer["status"] = {{"token": f"token-{{n}}", "expirationTimestamp": "2020-01-01T00:00:00Z"}}
+json.dump(answer, sys.stdout)
+""")
+    plugin.chmod(0o755)
+    kubeconfig = yaml.safe_load((tmp_path / "kubeconfig").read_text())
+    exec_ = {"apiVersion": "client.authentication.k8s.io/v1beta1", "command": str(plugin), "interactiveMode": "Never"}
+    kubeconfig["users"][0]["user"] = {"exec": exec_}
+    (tmp_path / "kubeconfig").write_text(yaml.safe_dump(kubeconfig))
+    made = launcher()
+    for _ in range(3):
+        made.find(KEY)
+    assert api.tokens[0].startswith("Bearer token-")
+    assert len(set(api.tokens)) == 3
 
 
 def test_without_a_cluster_the_message_says_how_to_get_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
