@@ -59,7 +59,8 @@ class IngestSurvey(FlowSpec):
 
     @step
     def end(self):
-        """Say what became of it."""
+        """Say what became of it, and renew the list of all that was validated."""
+        surveys.publish_index(self.lake)
         line = cards.survey_line(self.outcome)
         if self.outcome.report:
             line += f"\n  report: {self.lake}/{self.outcome.report.removesuffix('.json')}.html"

@@ -145,9 +145,11 @@ def _original_name(report: QuarantineReport) -> str:
 def _judge(lake: Lake, survey: str, digest: str, request: Request) -> ReleaseOutcome:
     from ingestion.quarantine import report_key
     from validation.checks import validate  # pandas
+    from validation.data_docs import publish_index
 
     record_request(lake, survey, digest, request.codes, request.by, request.reason)
     verdict: Verdict = validate(lake, survey, digest)
+    publish_index(lake)
     report = report_key(survey, digest) if verdict.status == "held" else None
     return _outcome(lake, survey, verdict.status, digest, verdict.findings, report)
 

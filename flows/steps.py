@@ -19,7 +19,7 @@ from flows.pause import paused
 from flows.planning import configured, draft_of, resolved
 from flows.report import Summary, WeekResult, publish
 from flows.settings import SettingsError, read_settings
-from flows.surveys import outcomes_of
+from flows.surveys import outcomes_of, publish_index
 from flows.training import Patience, TrainingFailedError, runs_now
 from flows.training import train as follow
 from flows.week import Outcome, Request, iso_week, outcome, outcome_key, run_name
@@ -273,6 +273,7 @@ def register(config_uri: str, scores: Scores, decision: Decision) -> str | None:
 def report(asked: Request, result: WeekResult) -> tuple[Summary, str]:
     """Publish the week's page and close the run: a run with an outcome is done."""
     lake = Lake(asked.lake)
+    publish_index(lake.uri)
     summary, page = publish(lake, result)
     for notice in notices(result, lake.uri_of(summary.report)):
         notify(lake, notice)

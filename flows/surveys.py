@@ -86,6 +86,13 @@ def _of_result(result: IngestResult) -> SurveyOutcome:
     )
 
 
+def publish_index(lake_uri: str) -> None:
+    """Renew the list of all that was validated."""
+    from validation.data_docs import publish_index as publish  # great_expectations
+
+    publish(Lake(lake_uri))
+
+
 def judge(lake_uri: str, outcome: SurveyOutcome) -> SurveyOutcome:
     """Validate what ingestion published; anything else stays as it is."""
     from validation.checks import validate  # pandas

@@ -75,7 +75,7 @@ def ingest(
     """
     share_arenas()
     spec = spec or SurveySpec()
-    sources = [open_source(uri).copied() for uri in ([source_uris] if isinstance(source_uris, str) else source_uris)]
+    sources = [open_source(uri) for uri in ([source_uris] if isinstance(source_uris, str) else source_uris)]
     original = spec.name or name or sources[0].name.rpartition(".")[0] or sources[0].name
     survey = safe_identifier(original)
     if withdrawn := _withdrawn(lake, survey, None):  # before anything large is read
@@ -88,7 +88,7 @@ def ingest(
             if missing:
                 return _uploading(survey, f"files of the spec that are not there: {', '.join(missing)}")
             sources = [by_name[file] for file in spec.files]
-        inspection = inspect(sources, spec, read)
+        inspection = inspect([source.with_local_copy() for source in sources], spec, read)
         digests = inspection.source_sha256()
         digest = survey_digest(digests, spec)
         known = _known(lake, survey, digest, digests)
@@ -166,6 +166,7 @@ def _known(lake: Lake, survey: str, digest: str, source_digests: list[str]) -> I
     except FileNotFoundError:
         pass
     else:
+        _remember(lake, manifest, source_digests)  # which a killed ingest may not have come to
         return _withdrawn(lake, survey, digest) or _unchanged(manifest, older_version(lake, manifest))
     if withdrawn := _withdrawn(lake, survey, digest):
         return withdrawn
@@ -266,9 +267,14 @@ def _manifest(
 def _publish(lake: Lake, manifest: Manifest, source_digests: list[str]) -> bool:
     """Whether this call made the survey exist; another ingest of the same input may have been first."""
     published = lake.create(manifest_key(manifest.survey, manifest.digest), manifest.to_bytes())
+    _remember(lake, manifest, source_digests)
+    return published
+
+
+def _remember(lake: Lake, manifest: Manifest, source_digests: list[str]) -> None:
+    """Under which survey these bytes were published last."""
     place = {"survey": manifest.survey, "digest": manifest.digest}
     lake.write(_source_index_key(source_digests), json.dumps(place).encode())
-    return published
 
 
 def _source_index_key(source_digests: list[str]) -> str:

@@ -9,6 +9,7 @@ import tempfile
 from collections import deque
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from urllib.parse import unquote
@@ -55,15 +56,19 @@ class LocalCopy:
         self.length = 0
 
     def append(self, start: int, data: memoryview) -> None:
-        """Keep ``data`` when it is what comes next."""
-        if start == self.length and os.pwrite(self._file.fileno(), data, start) == len(data):
-            self.length += len(data)
+        """Keep ``data`` when it is what comes next; a disk that fails ends the copy, not the reading."""
+        with suppress(OSError):
+            if start == self.length and os.pwrite(self._file.fileno(), data, start) == len(data):
+                self.length += len(data)
 
     def read(self, start: int, length: int) -> memoryview | None:
-        """These bytes; None when they are not all there."""
+        """These bytes; None when they are not all to be had here."""
         if start + length > self.length:
             return None
-        return memoryview(os.pread(self._file.fileno(), length, start))
+        with suppress(OSError):
+            kept = os.pread(self._file.fileno(), length, start)
+            return memoryview(kept) if len(kept) == length else None
+        return None
 
 
 @dataclass(frozen=True)
@@ -76,14 +81,14 @@ class Source:
     size: int
     etag: str | None
     modified: float
-    copy: LocalCopy | None = None
+    local_copy: LocalCopy | None = None
 
-    def copied(self) -> Source:
+    def with_local_copy(self) -> Source:
         """A source that asks a server for each byte once, where the temporary folder has room for a copy."""
         if not self.lake.remote:
             return self
         try:
-            return replace(self, copy=LocalCopy(self.size))
+            return replace(self, local_copy=LocalCopy(self.size))
         except OSError:
             return self
 
@@ -98,7 +103,7 @@ class Source:
 
     def buffer(self, start: int, length: int) -> memoryview:
         """As ``read``, without a copy of what may be large."""
-        if self.copy and (kept := self.copy.read(start, length)):
+        if self.local_copy and (kept := self.local_copy.read(start, length)):
             return kept
         try:
             data = self.lake.buffer(self.key, start, length) if length else memoryview(b"")
@@ -115,8 +120,8 @@ class Source:
 
         def first() -> memoryview:
             offset, read = pending.popleft()
-            if self.copy:
-                self.copy.append(offset, read.result())
+            if self.local_copy:
+                self.local_copy.append(offset, read.result())
             return read.result()
 
         with ThreadPoolExecutor(_AHEAD) as ahead:

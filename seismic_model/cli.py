@@ -61,8 +61,14 @@ def review(context: click.Context, tracking_uri: str | None) -> None:
     context.obj = tracking_uri
 
 
-_by = click.option("--by", required=True, metavar="NAME", help="Who decides.")
-_why = click.option("--reason", required=True, metavar="TEXT", help="Why; kept with the version.")
+def _said(_context: click.Context, _option: click.Parameter, value: str) -> str:
+    if not value.strip():
+        raise click.BadParameter("nothing; expected a name or a few words")
+    return value
+
+
+_by = click.option("--by", required=True, metavar="NAME", callback=_said, help="Who decides.")
+_why = click.option("--reason", required=True, metavar="TEXT", callback=_said, help="Why; kept with the version.")
 _lake = click.option("--lake", envvar="SFM_LAKE", metavar="URI", help="Where the decision is noted; see above.")
 _json = click.option("--json", "as_json", is_flag=True, help="Print JSON instead of text.")
 _number = click.argument("number", metavar="[VERSION]", required=False)

@@ -64,16 +64,20 @@ def publish_pages(lake: Lake, session: Session) -> None:
                 lake.write(f"{FOLDER}/{key}", _self_contained(page.read_text()).encode())
 
 
+def publish_index(lake: Lake) -> None:
+    """Renew ``datadocs/index.html`` over every validated survey: a few reads for each, so not after each survey."""
+    pages = sorted(entry.key.removeprefix(f"{FOLDER}/") for entry in lake.objects(FOLDER))
+    lake.write(f"{FOLDER}/index.html", _index(lake, pages).encode())
+
+
 def data_docs(lake: Lake, folder: Path) -> Path:
-    """Copy all pages on the lake into ``folder`` with an index over every validated survey; the path of the index."""
-    pages = sorted(entry.key for entry in lake.objects(FOLDER))
-    for key in pages:
-        target = folder / key.removeprefix(f"{FOLDER}/")
+    """Copy all pages on the lake into ``folder`` with a new index; the path of the index."""
+    publish_index(lake)
+    for entry in lake.objects(FOLDER):
+        target = folder / entry.key.removeprefix(f"{FOLDER}/")
         target.parent.mkdir(parents=True, exist_ok=True)
-        target.write_bytes(lake.read(key))
-    index = folder / "index.html"
-    index.write_text(_index(lake, [key.removeprefix(f"{FOLDER}/") for key in pages]))
-    return index
+        target.write_bytes(lake.read(entry.key))
+    return folder / "index.html"
 
 
 def _self_contained(page: str) -> str:
@@ -93,8 +97,8 @@ def _index(lake: Lake, pages: list[str]) -> str:
             '<!doctype html><html lang="en"><head><meta charset="utf-8">',
             '<meta name="viewport" content="width=device-width, initial-scale=1">',
             f"<title>Data Docs</title>{_STYLE}</head>",
-            f'<h1>Data Docs</h1><p class="summary">{html.escape(lake.uri)}: {len(rows)} validated surveys, '
-            f"{held} held back.</p>",
+            f'<h1>Data Docs</h1><p class="summary">{html.escape(lake.uri)}: {len(rows)} surveys were converted '
+            f"and validated, {held} of them are held back. What could not be converted is under quarantine/.</p>",
             '<table class="index"><tr><th>Survey</th><th>Verdict</th><th>Findings</th><th>What was checked</th></tr>',
             *rows,
             "</table></html>\n",

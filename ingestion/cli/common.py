@@ -10,7 +10,7 @@ from urllib.parse import unquote
 
 import click
 
-from ingestion.names import LONGEST_NAME, LONGEST_REASON, printable, store_message
+from ingestion.names import LONGEST_NAME, LONGEST_REASON, printable, safe_identifier, store_message
 
 if TYPE_CHECKING:
     from ingestion.catalog import Version
@@ -54,10 +54,17 @@ def spec_of(file: str, spec_uri: str | None) -> tuple[SurveySpec, list[str], str
     return found.spec, found.uris, found.name
 
 
-def no_survey(lake: Lake, lake_uri: str, wanted: str) -> click.ClickException:
-    """What to raise when nothing on the lake is as ``wanted``."""
+def no_survey(lake: Lake, lake_uri: str, name: str) -> click.ClickException:
+    """What to raise when no survey ``name`` is published."""
+    from ingestion.quarantine import reports
+
+    survey, there = safe_identifier(name), f"--lake {printable(lake_uri)}"
+    if any(report.survey == survey for report in reports(lake)):
+        return click.ClickException(
+            f"survey {survey} is held back, so it has no volume; `survey show {survey} {there}`"
+        )
     return click.ClickException(
-        f"no survey {wanted} on {printable(lake.uri)}; `survey list --lake {printable(lake_uri)}` names them"
+        f"no survey {printable(name)!r} on {printable(lake.uri)}; `survey list {there}` names them"
     )
 
 

@@ -67,7 +67,7 @@ def show(name: str, lake_uri: str, as_json: bool) -> None:
         known = versions(lake, survey)
         held = [report for report in reports(lake) if report.survey == survey]
         if not known and not held:
-            raise no_survey(lake, lake_uri, repr(printable(name)))
+            raise no_survey(lake, lake_uri, name)
         used = in_use(known)[:1]
         held = [report for report in held if not used or report.created > used[0].since]  # older ones are answered
         manifest = load_manifest(lake, survey, used[0].digest) if used else None

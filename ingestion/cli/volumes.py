@@ -101,7 +101,7 @@ def _version(lake: Lake, lake_uri: str, name: str, beginning: str | None) -> Ver
     survey = safe_identifier(name)
     known = versions(lake, survey)
     if not known:
-        raise no_survey(lake, lake_uri, repr(printable(name)))
+        raise no_survey(lake, lake_uri, name)
     if beginning is None:
         return in_use(known)[0]
     digest = digest_of(survey, [version.digest for version in known], beginning)
@@ -127,7 +127,7 @@ def _named(lake: Lake, lake_uri: str, names: Sequence[str], beginning: str | Non
         survey = safe_identifier(name)
         known, lost = versions(lake, survey), lost_manifests(lake, survey)
         if not known and not lost:
-            raise no_survey(lake, lake_uri, repr(printable(name)))
+            raise no_survey(lake, lake_uri, name)
         if beginning is not None:
             meant = digest_of(survey, [*(version.digest for version in known), *lost], beginning)
             known, lost = [v for v in known if v.digest == meant], [digest for digest in lost if digest == meant]

@@ -102,6 +102,7 @@ def scan(
     digest, facts, start = hashlib.sha256(), SampleFacts(), first
     for block in source.blocks(0, layout.data_start):
         digest.update(block)
+        progress(len(block))
     stop = layout.data_stop
     with ThreadPoolExecutor(1) as hashing, ThreadPoolExecutor(_WORKERS) as workers:
         pending: deque[tuple[Raw, Future[None], Future[Counts]]] = deque()
@@ -126,6 +127,7 @@ def scan(
             settle()
     for block in source.blocks(stop, source.size):
         digest.update(block)
+        progress(len(block))
     source.check_unchanged()
     return Scan(source, layout, digest.hexdigest(), facts, table, start)
 

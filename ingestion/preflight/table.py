@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import mmap
+import os
 import shutil
 import tempfile
 from collections.abc import Mapping
@@ -28,7 +29,7 @@ class Table:
         for name, kind in columns.items():
             dtype = np.dtype(kind)
             with tempfile.TemporaryFile(prefix="survey-") as file:  # its mapping outlives its name
-                file.truncate(rows * dtype.itemsize)
+                os.posix_fallocate(file.fileno(), 0, rows * dtype.itemsize)  # others fill the disk meanwhile
                 self._maps.append(mmap.mmap(file.fileno(), rows * dtype.itemsize))
             self._columns[name] = np.frombuffer(self._maps[-1], dtype)
 

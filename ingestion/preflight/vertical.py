@@ -59,7 +59,8 @@ def _interval(
     if len(values) > 1:
         most = _most_common(*counted)
         other = said & traces.where(lambda rows: of_traces[rows] != most)
-        found = f"{np.count_nonzero(other)} of {np.count_nonzero(live)} live traces have not {most / 1000:g}"
+        count = f"{np.count_nonzero(other)} of {np.count_nonzero(live)}"
+        found = f"{count} live traces say another one than {most / 1000:g} ms or m"
         examples = traces.labels(other, "sample_interval")
         return None, [hold("sample-interval-differs", found, "one sample interval for all traces", release, examples)]
     if declared == 0 and len(values) == 0:

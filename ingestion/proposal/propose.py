@@ -190,7 +190,8 @@ def as_yaml(proposal: Proposal, today: date) -> str:
     found = proposal.found
     names = ", ".join(source.name for source in found.sources)
     lines = _comment(
-        f"Proposed for {names} on {today}; nothing here is applied until you save it beside the file and say so."
+        f"Proposed for {names} on {today}; nothing here is applied until you save it as NAME.yaml beside NAME.sgy, "
+        "or give it with --spec."
     )
     lines += _comment(
         "With it the survey can be published."

@@ -61,6 +61,7 @@ def write_volume(survey: Survey, lake: Lake, folder: str, name: str, progress: P
             pending = writer.store(tile, gathered, workers)
         for future in pending:
             future.result()
+    progress("converting", len(parts), len(parts))
     writer.written.statistics.prepare()
     return writer.written
 
@@ -119,9 +120,10 @@ def verify_volume(survey: Survey, lake: Lake, folder: str, written: Written, pro
         raise VerificationError(f"{folder}/{wrong} on the lake is not as written; run the ingest again")
     reader = _Verifier(survey, lake, folder, written)
     stored: dict[str, StoredKey] = {}
-    done, total = 0, len(keys)
+    columns = list(_columns(survey.shape))
+    done, total = 0, sum(len(column) for column in columns)
     with ThreadPoolExecutor(_WORKERS) as pool:
-        for column in _columns(survey.shape):
+        for column in columns:
             sums_C = np.zeros(math.prod(column[0].shape[:2]), np.uint64)
             expected = [chunk for chunk in column if survey.grid.live_IX[chunk.cells].any()]
             for key, facts, sums in pool.map(reader.chunk, expected):

@@ -117,6 +117,7 @@ def test_a_week_ends_with_a_challenger_and_is_done_once(calm: Place) -> None:
     summary = {line["name"]: line["value"] for line in calm.lake.read_json(f"weeks/{WEEK}/summary.json")["lines"]}
     assert summary["surveys in"] == "2"
     assert summary["held back"].startswith("1: ")
+    assert "deltaic" in calm.lake.read("datadocs/index.html").decode()
     page = calm.lake.read(f"weeks/{WEEK}/report.html").decode()
     assert "data:image/png;base64," in page
     assert "<script" not in page

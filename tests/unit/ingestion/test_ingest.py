@@ -258,3 +258,14 @@ def test_text_and_binary_header_are_kept(folder: Path) -> None:
     assert base64.b64decode(header["rawTextHeader"]) == source[:3200]
     assert base64.b64decode(header["rawBinaryHeader"]) == source[3200:3600]
     assert json.loads((folder / "lake" / manifest.folder / "manifest.json").read_bytes())["source_format"] == "big ieee"
+
+
+def test_bytes_are_known_under_their_name_although_a_kill_came_before_the_index(folder: Path) -> None:
+    assert run(folder).status == "published"
+    for path in (folder / "lake" / "index" / "sources").iterdir():  # written after the manifest
+        path.unlink()
+    assert run(folder).status == "unchanged"
+    (folder / "other.sgy").write_bytes((folder / "line.sgy").read_bytes())
+    again = run(folder, "other.sgy")
+    assert (again.status, codes(again)) == ("unchanged", ["known-under-another-name"])
+    assert [manifest.survey for manifest in surveys(Lake(str(folder / "lake")))] == ["line"]
