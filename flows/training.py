@@ -18,6 +18,7 @@ from flows.launchers import Cause, Job, Launcher, State, Status, UnreachableErro
 from flows.settings import Budget
 from ingestion.lake import Lake
 from seismic_model.config import RunConfig, run_folder
+from seismic_model.training.lease import TTL_SECONDS, holder
 from seismic_model.training.metrics import read_metrics
 
 K = TypeVar("K")
@@ -69,6 +70,7 @@ class Patience:
     scheduler: float = 7200.0  # for a scheduler that does not answer
     poll: float = 2.0  # between two questions at the beginning; later ten times as long
     again: float = 5.0  # before a job is submitted again, times its failures
+    other_run: float = 2 * TTL_SECONDS  # for another run that trains on the lake, or that was killed there
     save: float = 300.0  # for a job that is asked to stop, before its budget ends
 
 
@@ -122,6 +124,7 @@ class _Follower:
 
     def follow(self, job: Job) -> None:
         """Submit, watch, and submit again, until the run is finished or that makes no sense."""
+        self._wait_for_other_runs()
         self._patiently(self.launcher.submit, job)
         began = time.monotonic()
         while True:
@@ -138,6 +141,17 @@ class _Follower:
             if status.state is State.FAILED:
                 job = self._again(job, status)
             time.sleep(self.patience.poll * (1 if time.monotonic() - began < 60 else 10))
+
+    def _wait_for_other_runs(self) -> None:
+        """Two runs never train at once on a lake; one that was killed holds it until its lease expires."""
+        deadline = time.monotonic() + self.patience.other_run
+        while (other := holder(self.lake)) and other.owner != self.config.run and other.holds(time.time()):
+            if time.monotonic() > deadline:
+                raise TrainingFailedError(
+                    f"training here is held by {other}; start the week again when it ended"
+                )
+            self.view.say(f"waiting for {other}")
+            time.sleep(self.patience.poll * 5)
 
     def _again(self, job: Job, status: Status) -> Job:
         """Submit ``job`` again, away from the nodes that failed it, or raise ``TrainingFailedError``."""

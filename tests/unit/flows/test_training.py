@@ -7,8 +7,9 @@ import json
 import os
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from threading import Timer
 from typing import Any
 
 import pytest
@@ -21,6 +22,7 @@ from ingestion.lake import Lake
 from ingestion.manifest import StoredKey
 from seismic_model.config import MODEL_SIZES, RunConfig, run_folder
 from seismic_model.training.checkpoint import CheckpointManifest, checkpoint_folder
+from seismic_model.training.lease import acquire
 
 STEPS = 100
 QUICK = Patience(hang=60, scheduler=5, poll=0.001, again=0.0)
@@ -232,3 +234,24 @@ def test_without_a_budget_what_is_used_is_kept_all_the_same(config: RunConfig) -
     assert used is not None
     assert used.seconds > 0
     assert used.gpu_hours_allowed is None
+
+
+def test_another_run_on_the_lake_is_waited_for_and_named_when_it_does_not_end(config: RunConfig) -> None:
+    lake = Lake(config.lake)
+    other = acquire(lake, "other-week", "process 7 of n1")
+    launcher, view = Scripted([RUNNING, WELL]), Watched()
+    with pytest.raises(TrainingFailedError, match=r"held by run other-week \(process 7 of n1\) since"):
+        train(config, 2, launcher, view, patience=replace(QUICK, other_run=0))
+    assert not launcher.submitted
+    commit(config, STEPS)
+    Timer(0.3, other.release).start()
+    train(config, 2, launcher, view, patience=QUICK)
+    assert len(launcher.submitted) == 1
+    assert any("waiting for run other-week" in words for words in view.said)
+
+
+def test_the_own_lease_of_a_run_is_not_waited_for(config: RunConfig) -> None:
+    acquire(Lake(config.lake), config.run, "its job")
+    commit(config, STEPS)
+    launcher, _ = follow(config, RUNNING, WELL)
+    assert len(launcher.submitted) == 1
