@@ -41,6 +41,7 @@ _SILENT = (
 _OUT_OF_MEMORY = "out of memory|OutOfMemoryError|oom[-_ ]kill|MemoryError|not enough memory"
 _WAITS = {"PENDING", "REQUEUED", "REQUEUE_FED", "REQUEUE_HOLD", "SPECIAL_EXIT", "RESV_DEL_HOLD"}
 _RUNS = {"RUNNING", "COMPLETING", "CONFIGURING", "SUSPENDED", "STOPPED", "SIGNALING", "STAGE_OUT", "RESIZING"}
+_HOPELESS = {"PartitionConfig", "PartitionNodeLimit", "PartitionTimeLimit", "BadConstraints", "AccountNotAllowed"}
 _CAUSES = {
     "OUT_OF_MEMORY": Cause.OUT_OF_MEMORY,
     "NODE_FAIL": Cause.NODE_LOST,
@@ -86,7 +87,7 @@ class SlurmLauncher:
         if self._active(job.key):
             return
         state = shlex.quote(state_folder(job.key, self.settings))
-        encoded = base64.b64encode(script.encode("utf-8", "surrogateescape")).decode()
+        encoded = base64.b64encode(script.encode()).decode()
         command = (
             f"umask 077; mkdir -p {state} && cd {state} && printf %s {encoded} | base64 -d > script.partial &&"
             " mv script.partial script.sh && number=$(sbatch --parsable script.sh) && echo $number | tee -a submitted"
@@ -94,9 +95,16 @@ class SlurmLauncher:
         if len(command) > _LONGEST_COMMAND:
             raise LauncherError(f"the job's script has {len(script)} characters; Slurm takes it up to about 80,000")
         own = int(self._run(command, f"Slurm does not take job {job.name!r}").split(";")[0])
-        older = [row.number for row in self._active(job.key) if row.number < own]
-        if older:  # submitted in the same moment by another flow
-            self._run(f"scancel {own}", f"job {own} is one too many beside {older[0]}, but cannot be cancelled")
+        rows = self._active(job.key)
+        older = any(row.number < own for row in rows)  # submitted in the same moment by another flow
+        hopeless = [row.reason for row in rows if row.number == own and row.reason in _HOPELESS]
+        if older or hopeless:
+            self._run(f"scancel {own}", f"Slurm job {own} cannot be cancelled")
+        if hopeless:
+            raise LauncherError(
+                f"job {job.name!r} would wait for ever ({hopeless[0]}): it asks for {job.processes} processes, "
+                f"{self.settings.processes_per_node} on a node; compare `sinfo` and `scontrol show partition`"
+            )
 
     def find(self, key: str) -> Status | None:
         """The status of the newest job under ``key``, or None when there never was one."""
@@ -112,7 +120,6 @@ class SlurmLauncher:
         queue, accounting, submitted, result, bad, log = [*answer.split(f"{_MARK}\n", 5), *[""] * 5][:6]
         rows = _queued(queue, key)
         if row := _newest(rows or _accounted(accounting)):
-            self._bring_forward(row)
             return _status(row, _result(result, row.number), log, bad)
         if not submitted.strip():
             return None
@@ -136,11 +143,6 @@ class SlurmLauncher:
 
     def _active(self, key: str) -> list[_Row]:
         return [row for row in _queued(self._run(_QUEUE, "the queue cannot be read"), key) if row.active]
-
-    def _bring_forward(self, row: _Row) -> None:
-        """A job put back waits two minutes for its old credential to expire; newer Slurms need not."""
-        if row.waits and row.reason == "BeginTime":
-            self._run(f"scontrol update JobId={row.number} StartTime=now || true", "the job cannot be brought forward")
 
     def _run(self, command: str, complaint: str) -> str:
         """What ``command`` prints. Raises ``LauncherError`` and ``UnreachableError`` with ``complaint``."""
@@ -214,12 +216,15 @@ def _check(job: Job, environment: dict[str, str]) -> None:
         raise LauncherError(f"{printable(bad[0])!r} is not the name of an environment variable")
     if bad := [name for name in job.exclude if not _NODE.fullmatch(name)]:
         raise LauncherError(f"{printable(bad[0])!r} is not the name of a node")
-    if any("\0" in value for value in (job.module, *job.arguments, *environment.values())):
-        raise LauncherError(f"a NUL byte in the arguments or the environment of job {job.name!r}; no process takes one")
+    for text in (job.module, *job.arguments, *environment.values()):
+        if "\0" in text or any("\ud800" <= each <= "\udfff" for each in text):
+            raise LauncherError(
+                f"{printable(text)[:80]!r} cannot be an argument or a variable: a NUL or half a character"
+            )
 
 
 def _digest(key: str) -> str:
-    return hashlib.sha256(key.encode("utf-8", "surrogateescape")).hexdigest()[:32]
+    return hashlib.sha256(key.encode("utf-8", "surrogatepass")).hexdigest()[:32]
 
 
 def _comment(key: str) -> str:
