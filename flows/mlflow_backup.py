@@ -85,7 +85,7 @@ def restore(lake: Lake, into: Path, name: str | None = None) -> Backup:
     chosen = [each for each in known if name in (None, each.folder.rpartition("/")[2])]
     if not chosen:
         listed = ", ".join(each.folder.rpartition("/")[2] for each in known) or "none"
-        raise BackupError(f"there is no backup {name or ''} on {lake.uri}; there are: {listed}")
+        raise BackupError(f"there is no backup {name or 'at all'} on {lake.uri}; there are: {listed}")
     data = lake.read(f"{chosen[0].folder}/mlflow.db")
     if (found := hashlib.sha256(data).hexdigest()) != chosen[0].sha256:
         raise BackupError(

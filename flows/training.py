@@ -147,9 +147,7 @@ class _Follower:
         deadline = time.monotonic() + self.patience.other_run
         while (other := holder(self.lake)) and other.owner != self.config.run and other.holds(time.time()):
             if time.monotonic() > deadline:
-                raise TrainingFailedError(
-                    f"training here is held by {other}; start the week again when it ended"
-                )
+                raise TrainingFailedError(f"training here is held by {other}; start the week again when it ended")
             self.view.say(f"waiting for {other}")
             time.sleep(self.patience.poll * 5)
 

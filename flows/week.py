@@ -29,11 +29,7 @@ class Request(Contract):
     @field_validator("week")
     @classmethod
     def _exists(cls, value: str) -> str:
-        try:
-            dt.datetime.strptime(f"{value}-1", "%G-W%V-%u")
-        except ValueError as error:
-            raise ValueError(f"{value} is not a week of the ISO calendar; expected e.g. 2026-W49") from error
-        return value
+        return calendar_week(value)
 
 
 class Outcome(Contract):
@@ -56,6 +52,16 @@ def begin(request: Request) -> None:
 def begun_key(week: str) -> str:
     """``weeks/<week>/begun.json``, as old as the newest start."""
     return f"{week_folder(week)}/begun.json"
+
+
+def calendar_week(text: str) -> str:
+    """``text`` when it is a week, such as 2026-W49. Raises ``ValueError``."""
+    try:
+        if iso_week(dt.datetime.strptime(f"{text}-1", "%G-W%V-%u").date()) == text:
+            return text
+    except ValueError:
+        pass
+    raise ValueError(f"{text} is not a week of the ISO calendar; expected e.g. 2026-W49")
 
 
 def iso_week(day: dt.date) -> str:

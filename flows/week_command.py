@@ -51,14 +51,16 @@ def status(lake_uri: str, week: str | None, alarm: bool, begun_by: str, limit: t
     """What the week is doing now, from the lake alone."""
     from flows.notify import Notice, notify
     from flows.status import alarms, parse_weekday, scheduled_week, week_status
+    from flows.week import calendar_week
 
     try:
         due = parse_weekday(begun_by)
+        asked = calendar_week(week) if week else None
     except ValueError as error:
-        raise click.BadParameter(str(error), param_hint="--begun-by") from error
+        raise click.UsageError(printable(str(error))) from error
     with _messages():
         lake, now = existing_lake(lake_uri), datetime.now(UTC)
-        found = week_status(lake, week or scheduled_week(now), now)
+        found = week_status(lake, asked or scheduled_week(now), now)
         wrong = alarms(found, now, due, limit) if alarm else []
         for words in wrong:
             notify(lake, Notice(found.week, "alarm", f"{found.state}-{now:%Y-%m-%d}", words))

@@ -91,7 +91,7 @@ def test_what_is_no_registry_or_damaged_is_refused(tmp_path: Path) -> None:
     with pytest.raises(BackupError, match="pg_dump --format=custom") as refused:
         backup(lake, "postgresql://mlflow:s3cr3t@db/mlflow")
     assert "s3cr3t" not in str(refused.value)
-    with pytest.raises(BackupError, match=r"there is no backup  on .*there are: none"):
+    with pytest.raises(BackupError, match=r"there is no backup at all on .*there are: none"):
         restore(lake, tmp_path / "x.db")
     assert not list(lake.objects())
 

@@ -173,6 +173,9 @@ def test_the_alarm_exits_with_1_in_words(lake: Lake) -> None:
     assert week("status", "--lake", lake.uri).exit_code == 0
     wrong = week("status", "--lake", lake.uri, "--alarm", "--begun-by", "monday")
     assert wrong.exit_code == 2
+    for none in ("2026-W99", "2026-W1", "../runs", "2026-W49\n"):
+        refused = week("status", "--lake", lake.uri, "--week", none)
+        assert (refused.exit_code, "is not a week of the ISO calendar" in refused.output) == (2, True)
     assert "expected e.g. 'mon 06:00'" in wrong.output
 
 
