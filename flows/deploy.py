@@ -4,8 +4,8 @@
     python -m flows.deploy argo --lake s3://BUCKET/PREFIX --image REGISTRY/seismic:TAG --launcher eks --size large
 
 ``access`` fills in deploy/iam, deploy/bucket and deploy/kubernetes for one lake. ``argo`` uploads the flow's code to
-the lake and writes the workflow template that Metaflow makes of it, and the CronWorkflow that starts it on Sunday
-night. Nothing is applied anywhere.
+the lake and writes the workflow template that Metaflow makes of it, the CronWorkflow that starts it on Sunday night,
+and the CronJob that looks every hour whether it moves. Nothing is applied anywhere.
 """
 
 from __future__ import annotations
@@ -127,7 +127,7 @@ def argo(
     namespace: str,
     out: Path,
 ) -> None:
-    """Argo's workflow template and its CronWorkflow; needs the lake, since the flow's code is uploaded."""
+    """Argo's workflow template, its schedule and its alarm; needs the lake, since the flow's code is uploaded."""
     _check(Path(settings), launcher, size)
     pods = {
         "METAFLOW_DATASTORE_SYSROOT_S3": f"{lake}/metaflow",
@@ -136,12 +136,16 @@ def argo(
         "METAFLOW_KUBERNETES_SERVICE_ACCOUNT": service_account,
         "METAFLOW_KUBERNETES_SECRETS": secret or "",
     }
-    cron = cron_workflow({"lake": lake, "launcher": launcher, "size": size}, namespace, time, timezone)
-    template = with_variables(repair(_metaflow(settings, pods)), _pairs(variables))
-    text = json.dumps(template, indent=2)
-    refuse_secrets(text, os.environ)
-    _write(out / "argo" / "workflow-template.json", text)
-    _write(out / "argo" / "cron-workflow.json", json.dumps(cron, indent=2))
+    more = _pairs(variables)
+    cron = cron_workflow(namespace, time, timezone)
+    template = repair(_metaflow(settings, pods))
+    template = completed(template, {"lake": lake, "launcher": launcher, "size": size}, more)
+    alarm = alarm_job(lake, image, service_account, namespace, more, secret)
+    made = {"workflow-template": template, "cron-workflow": cron, "alarm": alarm}
+    texts = {name: json.dumps(each, indent=2) for name, each in made.items()}
+    refuse_secrets("".join(texts.values()), os.environ)
+    for name, text in texts.items():
+        _write(out / "argo" / f"{name}.json", text)
     click.echo(f"then: kubectl apply -f {out / 'argo'}")
 
 
@@ -178,7 +182,7 @@ def _metaflow(settings: str, pods: Mapping[str, str]) -> dict[str, Any]:
     return template
 
 
-def cron_workflow(parameters: Mapping[str, str], namespace: str, time: str, timezone: str) -> dict[str, Any]:
+def cron_workflow(namespace: str, time: str, timezone: str) -> dict[str, Any]:
     """Every Sunday at ``time``: one at a time, late by two hours at most, the last eight of each kind kept."""
     start = _on_sunday(time, timezone)
     return {
@@ -192,10 +196,7 @@ def cron_workflow(parameters: Mapping[str, str], namespace: str, time: str, time
             "startingDeadlineSeconds": LATEST_START,
             "successfulJobsHistoryLimit": 8,
             "failedJobsHistoryLimit": 8,
-            "workflowSpec": {
-                "workflowTemplateRef": {"name": NAME},
-                "arguments": {"parameters": [{"name": n, "value": json.dumps(v)} for n, v in parameters.items()]},
-            },
+            "workflowSpec": {"workflowTemplateRef": {"name": NAME}},
         },
     }
 
@@ -222,12 +223,45 @@ def _on_sunday(time: str, timezone: str) -> dt.time:
     return start
 
 
-def with_variables(template: dict[str, Any], variables: Mapping[str, str]) -> dict[str, Any]:
-    """``template`` with ``variables`` in every container."""
+def completed(template: dict[str, Any], parameters: Mapping[str, str], variables: Mapping[str, str]) -> dict[str, Any]:
+    """``template`` that starts with ``parameters`` where none are given, and has ``variables`` in every container."""
+    for parameter in template["spec"]["arguments"]["parameters"]:
+        if parameter["name"] in parameters:
+            parameter["value"] = json.dumps(parameters[parameter["name"]])
     for each in template["spec"]["templates"]:
         if "container" in each:
-            each["container"]["env"] += [{"name": name, "value": value} for name, value in variables.items()]
+            each["container"]["env"] += _environment(variables)
     return template
+
+
+def alarm_job(
+    lake: str, image: str, service_account: str, namespace: str, variables: Mapping[str, str], secret: str | None
+) -> dict[str, Any]:
+    """`week status --alarm` every hour: it says, and tells by SFM_WEBHOOK_URL or SFM_SNS_TOPIC, when to look."""
+    container = {
+        "name": "alarm",
+        "image": image,
+        "command": ["week", "status", "--lake", lake, "--alarm"],
+        "env": _environment(variables),
+        "envFrom": [{"secretRef": {"name": secret}}] if secret else [],
+        "resources": {"requests": {"cpu": "100m", "memory": "1Gi"}},
+    }
+    pod = {"serviceAccountName": service_account, "restartPolicy": "Never", "containers": [container]}
+    return {
+        "apiVersion": "batch/v1",
+        "kind": "CronJob",
+        "metadata": {"name": f"{NAME}-alarm", "namespace": namespace},
+        "spec": {
+            "schedule": "7 * * * *",
+            "concurrencyPolicy": "Forbid",
+            "startingDeadlineSeconds": 1800,
+            "jobTemplate": {"spec": {"backoffLimit": 0, "activeDeadlineSeconds": 600, "template": {"spec": pod}}},
+        },
+    }
+
+
+def _environment(variables: Mapping[str, str]) -> list[dict[str, str]]:
+    return [{"name": name, "value": value} for name, value in variables.items()]
 
 
 def refuse_secrets(text: str, environment: Mapping[str, str]) -> None:

@@ -22,8 +22,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 
-from flows import deploy
+from flows import deploy, week_command
 from flows.argo_inputs import repair
 from flows.weekly_retrain import WeeklyRetrain
 from ingestion.lake import Lake
@@ -51,6 +52,7 @@ class Made:
 
     template: dict[str, Any]
     cron: dict[str, Any]
+    alarm: dict[str, Any]
     text: str
     package: bytes
 
@@ -65,10 +67,9 @@ class Made:
         return top(self.template)
 
     @property
-    def arguments(self) -> list[dict[str, str]]:
-        """What the CronWorkflow gives."""
-        given: list[dict[str, str]] = self.cron["spec"]["workflowSpec"]["arguments"]["parameters"]
-        return given
+    def parameters(self) -> dict[str, str]:
+        """What the flow is given, by name, as Argo has it: JSON."""
+        return {each["name"]: each["value"] for each in self.template["spec"]["arguments"]["parameters"]}
 
     @property
     def root(self) -> str:
@@ -131,7 +132,8 @@ def made(s3: str, tmp_path_factory: pytest.TempPathFactory) -> Made:
         if each["name"] == "METAFLOW_CODE_URL"
     }
     package = Lake(s3).read(url.removeprefix(f"{s3}/"))
-    return Made(template, json.loads((out / "argo" / "cron-workflow.json").read_text()), text, package)
+    cron, alarm = (json.loads((out / "argo" / f"{name}.json").read_text()) for name in ("cron-workflow", "alarm"))
+    return Made(template, cron, alarm, text, package)
 
 
 def test_every_step_is_there_with_image_account_secret_and_variables(made: Made) -> None:
@@ -150,18 +152,26 @@ def test_every_step_is_there_with_image_account_secret_and_variables(made: Made)
 
 def test_the_schedule_starts_this_template_on_sunday_one_at_a_time(made: Made) -> None:
     spec = made.cron["spec"]
-    given = {each["name"]: json.loads(each["value"]) for each in made.arguments}
 
     assert spec["schedules"] == ["0 20 * * 0"]
     assert spec["timezone"] == "Etc/UTC"
     assert spec["concurrencyPolicy"] == "Forbid"
     assert spec["workflowSpec"]["workflowTemplateRef"]["name"] == made.template["metadata"]["name"]
     assert made.cron["metadata"]["namespace"] == made.template["metadata"]["namespace"]
-    assert given == {"lake": given["lake"], "launcher": "eks", "size": "large"}
-    assert given["lake"].startswith("s3://")
-    known = {each["name"] for each in made.template["spec"]["arguments"]["parameters"]}
-    assert given.keys() <= known
+    assert json.loads(made.parameters["lake"]).endswith("/deployed")
+    assert (made.parameters["launcher"], made.parameters["size"]) == ('"eks"', '"large"')
     assert made.template["spec"]["activeDeadlineSeconds"] + spec["startingDeadlineSeconds"] < 7 * 86_400
+
+
+def test_the_alarm_looks_at_the_same_lake_with_the_same_account(made: Made) -> None:
+    spec = made.alarm["spec"]["jobTemplate"]["spec"]["template"]["spec"]
+    (container,) = spec["containers"]
+
+    assert container["command"][:2] == ["week", "status"]
+    assert container["command"][container["command"].index("--lake") + 1] == json.loads(made.parameters["lake"])
+    assert CliRunner().invoke(week_command.main, [*container["command"][1:], "--help"]).exit_code == 0
+    assert spec["serviceAccountName"] == made.steps["start"]["serviceAccountName"]
+    assert container["image"] == made.steps["start"]["container"]["image"]
 
 
 @pytest.mark.parametrize("found", ["each_survey", "freeze"])
@@ -264,8 +274,6 @@ class Pods(Argo):
     def __init__(self, made: Made, folder: Path) -> None:
         super().__init__({})
         self.made, self.folder, self.said = made, folder, ""
-        given = made.template["spec"]["arguments"]["parameters"] + made.arguments
-        self.parameters = {each["name"]: each["value"] for each in given}
 
     def _outcome(self, task: dict[str, Any]) -> str:
         return self._run(task["name"]) if (outcome := super()._outcome(task)) == "Succeeded" else outcome
@@ -305,7 +313,7 @@ class Pods(Argo):
         )
         text = re.sub(
             r"\{\{=toBase64\(workflow\.parameters\['(\w+)'\]\)\}\}",
-            lambda m: base64.b64encode(self.parameters[m[1]].encode()).decode(),
+            lambda m: base64.b64encode(self.made.parameters[m[1]].encode()).decode(),
             text,
         )
         text = text.replace("/tmp/mf-", f"{self.folder}/{name}/mf-")  # each pod has its own
@@ -324,7 +332,7 @@ def test_a_week_with_nothing_new_runs_from_pod_to_pod(made: Made, tmp_path: Path
 
     assert {name for name, status in pods.status.items() if status == "Succeeded"} == ALWAYS
     assert "survey(s) to take in" in pods.said
-    assert Lake(json.loads(pods.parameters["lake"])).folders("weeks") != []
+    assert Lake(json.loads(made.parameters["lake"])).folders("weeks") != []
 
 
 def _true(text: str) -> bool:
