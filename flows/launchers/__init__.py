@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING, Protocol
+from urllib.parse import urlsplit
 
 if TYPE_CHECKING:
     from flows.settings import Settings
@@ -84,6 +85,14 @@ class Launcher(Protocol):
 
     def cancel(self, key: str) -> None:
         """Ask the job to save and stop; kill it when it does not. Raises ``LauncherError``."""
+
+
+def holds_password(value: str) -> bool:
+    """Whether ``value`` is an address with a password in it, which no job's description is a place for."""
+    try:
+        return "@" in value and urlsplit(value).password is not None
+    except ValueError:
+        return False
 
 
 def launcher(name: str, settings: Settings) -> Launcher:

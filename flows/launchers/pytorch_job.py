@@ -8,11 +8,10 @@ from __future__ import annotations
 import hashlib
 import re
 from typing import Any, Literal
-from urllib.parse import urlsplit
 
 from pydantic import Field
 
-from flows.launchers import Job, LauncherError
+from flows.launchers import Job, LauncherError, holds_password
 from ingestion.manifest import Contract
 
 KEY = "sfm/key"  # annotation: the idempotency key itself
@@ -198,20 +197,13 @@ def _resume(settings: EksSettings) -> dict[str, str]:
 def _without_passwords(job: Job) -> dict[str, str]:
     """The job's environment, which anyone can read who may list jobs."""
     for name, value in job.environment.items():
-        if "@" in value and _password(value):
+        if holds_password(value):
             raise LauncherError(
                 f"{name} holds a password, and a job's description is no place for one: leave it out of the address "
                 "and put it into the Secret that eks.secret names (for MLflow: MLFLOW_TRACKING_USERNAME and "
                 "MLFLOW_TRACKING_PASSWORD)"
             )
     return job.environment
-
-
-def _password(value: str) -> str | None:
-    try:
-        return urlsplit(value).password
-    except ValueError:
-        return None
 
 
 def _literal(text: str) -> str:

@@ -19,7 +19,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from flows.launchers import Cause, Job, LauncherError, State, Status, UnreachableError
+from flows.launchers import Cause, Job, LauncherError, State, Status, UnreachableError, holds_password
 from flows.launchers.health import PEER_FAILED
 from flows.launchers.slurm_settings import SlurmSettings
 from ingestion.names import printable
@@ -216,6 +216,11 @@ def _check(job: Job, environment: dict[str, str]) -> None:
         raise LauncherError(f"{printable(bad[0])!r} is not the name of an environment variable")
     if bad := [name for name in job.exclude if not _NODE.fullmatch(name)]:
         raise LauncherError(f"{printable(bad[0])!r} is not the name of a node")
+    if bad := [name for name, value in environment.items() if holds_password(value)]:
+        raise LauncherError(
+            f"{bad[0]} holds a password, and a job's script is no place for one: leave it out of the address and "
+            "put it into the nodes' environment (for MLflow: MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD)"
+        )
     for text in (job.module, *job.arguments, *environment.values()):
         if "\0" in text or any("\ud800" <= each <= "\udfff" for each in text):
             raise LauncherError(

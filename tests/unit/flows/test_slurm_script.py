@@ -63,7 +63,7 @@ def stand_ins(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def cluster(folder: Path, stand_ins: Path) -> SlurmSettings:
     path = f"PATH={stand_ins}:/usr/bin:/bin"
     return SlurmSettings(
-        command=("env", path, "bash", "-c"),
+        command=("env", path, "sh", "-c"),
         folder=str(folder / "jobs"),
         python=str(stand_ins / "python"),
         working_directory=str(folder),
@@ -119,6 +119,7 @@ def _check_directives(script: str) -> None:
 @pytest.mark.parametrize(
     "change",
     [{"arguments": ("a\0b",)}, {"arguments": ("\ud800",)}, {"environment": {"A": "\0"}}, {"environment": {"A B": "x"}},
+     {"environment": {"MLFLOW_TRACKING_URI": "https://me:secret@mlflow"}},
      {"exclude": ("n1 --uid=0",)}, {"arguments": ("x" * 200_000,)}],
 )  # fmt: skip
 def test_what_a_script_cannot_carry_is_refused(stand_ins: Path, tmp_path: Path, change: dict[str, object]) -> None:

@@ -1,0 +1,208 @@
+"""The weekly flow through a real Slurm, two nodes a job, undisturbed and disturbed in the middle of its training."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+import pytest
+import yaml
+from slurm_cluster import NODES, Cluster
+
+from ingestion.lake import Lake
+from ingestion.synthetic import BASINS, make_survey, write_segy
+from seismic_model.registry.versions import aliases, connect
+from seismic_model.training.checkpoint import committed, latest
+
+REPOSITORY = Path(__file__).parents[2]
+STEPS = 12
+SETTINGS = {
+    "split": {"cell_size": 700, "held_out_share": 0.2, "salt": "tests", "held_out_surveys": ["deltaic"]},
+    "gate": {"margin": -10, "survey_tolerance": 10},  # every candidate wins: this is about the week, not the model
+    "recipes": {
+        "tiny": {
+            "window": [16, 16, 16],
+            "keep_ratio": 0.25,
+            "steps": STEPS,
+            "batch": 4,
+            "learning_rate": 0.001,
+            "warmup_steps": 2,
+            "cp": 2,
+            "processes": 2,
+            "checkpoint_every": 3,
+        }
+    },
+}
+
+
+@dataclass(frozen=True)
+class Week:
+    """One lake with its registry, on one cluster; each test has a week of its own on it."""
+
+    lake: Lake
+    folder: Path
+    slurm: Cluster
+
+    @property
+    def tracking(self) -> str:
+        return f"sqlite:///{self.folder / 'mlflow.db'}"
+
+    def start(self, week: str, *arguments: str, **cluster: object) -> subprocess.Popen[str]:
+        """A flow in a process of its own; its output goes to ``<week>.out``."""
+        slurm = {
+            "folder": str(self.folder / "jobs"),
+            "python": sys.executable,
+            "working_directory": str(REPOSITORY),
+            "processes_per_node": 1,
+        }
+        settings = self.folder / f"{week}.yaml"
+        settings.write_text(yaml.safe_dump(SETTINGS | {"slurm": slurm | cluster}))
+        flow = [sys.executable, str(REPOSITORY / "flows/weekly_retrain.py"), "--no-pylint", "--config", "settings"]
+        flow += [str(settings), "run", "--max-workers=2", "--lake", self.lake.uri, "--week", week, "--launcher=slurm"]
+        with self.output(week).open("a") as output:
+            return subprocess.Popen(
+                [*flow, "--force", *arguments],
+                env=os.environ
+                | {
+                    "METAFLOW_DATASTORE_SYSROOT_LOCAL": str(self.folder),
+                    "MLFLOW_TRACKING_URI": self.tracking,
+                    "OMP_NUM_THREADS": "1",
+                },
+                cwd=self.folder,
+                stdout=output,
+                stderr=output,
+                text=True,
+                start_new_session=True,
+            )
+
+    def output(self, week: str) -> Path:
+        return self.folder / f"{week}.out"
+
+    def said(self, week: str) -> str:
+        return self.output(week).read_text()
+
+    def versions(self) -> int:
+        return int(aliases(connect(self.tracking)).get("challenger", "0"))
+
+    def jobs(self) -> list[str]:
+        """Job numbers that Slurm was given for this lake."""
+        return [line for path in (self.folder / "jobs").glob("*/submitted") for line in path.read_text().split()]
+
+    def ranks(self) -> list[psutil.Process]:
+        return [each for node in NODES for each in self.slurm.processes(node) if _is_rank(each)]
+
+
+def _is_rank(process: psutil.Process) -> bool:
+    with suppress(psutil.Error):
+        return "RANK" in process.environ() and "seismic_model.train" in process.cmdline()
+    return False
+
+
+def run_of(week: str) -> str:
+    return f"{week.lower()}-tiny-s0"
+
+
+def until(condition: Callable[[], bool], flow: subprocess.Popen[str], what: Callable[[], str]) -> None:
+    for _ in range(2400):
+        if condition():
+            return
+        assert flow.poll() is None, f"the flow ended too early:\n{what()}"
+        time.sleep(0.1)
+    raise AssertionError(what())
+
+
+@pytest.fixture(scope="module")
+def first_week(started: Cluster, s3: str, tmp_path_factory: pytest.TempPathFactory) -> Week:
+    """A week that nobody disturbed; its surveys are there for the others."""
+    week = Week(Lake(f"{s3}/slurm-weeks"), tmp_path_factory.mktemp("weeks"), started)
+    for basin in ("deltaic", "deep_water"):
+        write_segy(make_survey(BASINS[basin], seed=1, shape=(56, 56, 48)), week.folder / basin)
+        week.lake.write(f"incoming/{basin}.sgy", (week.folder / basin).read_bytes())
+    flow = week.start("2026-W40")
+    assert flow.wait() == 0, week.said("2026-W40")
+    return week
+
+
+@pytest.fixture
+def week(first_week: Week, slurm: Cluster) -> Week:
+    return first_week
+
+
+def test_a_week_trains_on_two_nodes_and_ends_with_a_candidate(week: Week) -> None:
+    newest = latest(week.lake, run_of("2026-W40"))
+    assert newest is not None
+    assert newest.step == STEPS
+    assert week.versions() >= 1
+    log = next(iter((week.folder / "jobs").glob("*/log"))).read_text()
+    assert "on n[1-2]" in log
+
+
+@pytest.fixture
+def trained_half(week: Week, request: pytest.FixtureRequest) -> Iterator[tuple[str, subprocess.Popen[str]]]:
+    """A week of this test's own with one checkpoint, its ranks stopped in the middle of a step, and its flow."""
+    label = request.param
+    flow = week.start(label)
+    until(lambda: bool(committed(week.lake, run_of(label))), flow, lambda: week.said(label))
+    for rank in week.ranks():
+        with suppress(psutil.Error):
+            rank.suspend()
+    yield label, flow
+    with suppress(ProcessLookupError):
+        os.killpg(flow.pid, signal.SIGKILL)
+
+
+def go_on(week: Week) -> None:
+    for rank in week.ranks():
+        with suppress(psutil.Error):
+            rank.resume()
+
+
+def ends_with_a_candidate(week: Week, label: str, flow: subprocess.Popen[str], before: int) -> None:
+    assert flow.wait() == 0, week.said(label)
+    newest = latest(week.lake, run_of(label))
+    assert newest is not None
+    assert newest.step == STEPS
+    assert week.versions() == before + 1, week.said(label)
+
+
+@pytest.mark.parametrize("trained_half", ["2026-W41"], indirect=True)
+def test_a_flow_that_was_killed_finds_its_job(week: Week, trained_half: tuple[str, subprocess.Popen[str]]) -> None:
+    label, flow = trained_half
+    before, jobs = week.versions(), len(week.jobs())
+    os.killpg(flow.pid, signal.SIGKILL)
+    flow.wait()
+    week.output(label).write_text("")
+    again = week.start(label)
+    until(lambda: "] step " in week.said(label), again, lambda: week.said(label))  # it follows the job
+    go_on(week)
+    ends_with_a_candidate(week, label, again, before)
+    assert len(week.jobs()) == jobs
+
+
+@pytest.mark.parametrize("trained_half", ["2026-W42"], indirect=True)
+def test_a_week_outlives_a_node(week: Week, trained_half: tuple[str, subprocess.Popen[str]]) -> None:
+    label, flow = trained_half
+    before, jobs = week.versions(), len(week.jobs())
+    week.slurm.kill_node("n2")
+    go_on(week)
+    ends_with_a_candidate(week, label, flow, before)
+    assert len(week.jobs()) == jobs
+    assert "] n2" in "\n".join(f"] {path.name}" for path in (week.folder / "jobs").glob("*/bad/*"))
+
+
+@pytest.mark.parametrize("trained_half", ["2026-W43"], indirect=True)
+def test_a_week_outlives_a_rank(week: Week, trained_half: tuple[str, subprocess.Popen[str]]) -> None:
+    label, flow = trained_half
+    before, jobs = week.versions(), len(week.jobs())
+    week.ranks()[0].kill()
+    go_on(week)
+    ends_with_a_candidate(week, label, flow, before)
+    assert len(week.jobs()) == jobs + 1  # which went on from the checkpoint
