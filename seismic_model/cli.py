@@ -200,6 +200,7 @@ def registry(tracking_uri: str | None) -> Iterator[MlflowClient]:
     from obstore.exceptions import BaseError
 
     from ingestion.lake import LakeError
+    from ingestion.names import store_message
     from seismic_model.registry.versions import RegistryError, connect
 
     try:
@@ -208,7 +209,7 @@ def registry(tracking_uri: str | None) -> Iterator[MlflowClient]:
         said = f"the MLflow registry at {tracking_uri} cannot be used; see that it runs there ({_first_line(error)})"
         raise click.ClickException(_printable(_without_password(said))) from error
     except (RegistryError, LakeError, OSError, BaseError) as error:
-        raise click.ClickException(_printable(str(error).split("\n\nDebug source")[0])) from error
+        raise click.ClickException(_printable(store_message(error))) from error
 
 
 def _row(found: ModelVersion, now: Mapping[str, str]) -> dict[str, Any]:

@@ -30,6 +30,7 @@ from obstore.exceptions import BaseError
 from pydantic import ValidationError
 
 from ingestion.lake import Lake, LakeError, split_uri
+from ingestion.names import store_message
 from seismic_model.config import RunConfig
 from seismic_model.data.dataset import Dataset, DatasetError, load_dataset, refuse_withdrawn
 
@@ -121,7 +122,7 @@ def _train(config: RunConfig, lake: Lake, dataset: Dataset) -> int:
 
 def _failed(error: Exception, code: int) -> int:
     """Log why, and let torchrun repeat it as the root cause at the end of its own log."""
-    reason = str(error).split("\n\nDebug source")[0]  # which obstore adds
+    reason = store_message(error)
     logger.error("%s", reason)
     if path := os.environ.get("TORCHELASTIC_ERROR_FILE"):
         Path(path).write_text(json.dumps({"message": reason, "timestamp": str(int(time.time()))}))

@@ -20,6 +20,7 @@ from obstore.exceptions import BaseError
 from pydantic import ValidationError
 
 from ingestion.lake import Lake, LakeError
+from ingestion.names import store_message
 from seismic_model.comparison.table import Comparison, Found, Row, read_comparison
 from seismic_model.config import MODEL_SIZES, Checkpointing, RunConfig, StrategyName
 from seismic_model.data.sampling import check_processes
@@ -107,7 +108,7 @@ def strategies(
     except (ConfigError, LakeError, ValueError) as error:
         raise click.UsageError(str(error)) from error
     except BaseError as error:
-        raise click.ClickException(str(error).split("\n\nDebug source")[0]) from error
+        raise click.ClickException(store_message(error)) from error
     from seismic_model.comparison.machines import meet  # torch, which wrong options need not wait for
 
     before = signal.signal(signal.SIGTERM, _exit)

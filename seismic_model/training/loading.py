@@ -14,6 +14,7 @@ from obstore.exceptions import BaseError
 from torch import Size, Tensor
 
 from ingestion.lake import Lake
+from ingestion.names import store_words
 from seismic_model.parallel.strategies import MOMENTS, ParameterState, Strategy
 from seismic_model.training.checkpoint import CheckpointError, CheckpointManifest, read_file
 from seismic_model.training.saving import reasons_of_all
@@ -66,7 +67,7 @@ def _outcome(reading: Future[States] | None) -> tuple[States, str | None]:
     try:
         return reading.result() if reading else {}, None
     except (CheckpointError, BaseError) as error:
-        return {}, str(error).split("\n\nDebug source")[0]
+        return {}, store_words(error)
 
 
 def _read(

@@ -29,6 +29,7 @@ from torch import Tensor
 
 from ingestion.lake import Lake
 from ingestion.manifest import StoredKey
+from ingestion.names import store_words
 from seismic_model.config import RunConfig
 from seismic_model.parallel.strategies import MOMENTS, ParameterState, Strategy
 from seismic_model.training.checkpoint import (
@@ -184,7 +185,7 @@ class Saver:
 
     def _raise(self) -> None:
         error = self._task.exception() if self._task is not None and self._task.done() else None
-        reasons = reasons_of_all(str(error).split("\n\nDebug source")[0] if error else None, self._mesh.world)
+        reasons = reasons_of_all(store_words(error) if error else None, self._mesh.world)
         if isinstance(error, FencedError):
             raise error
         raise CheckpointError(f"the checkpoint of step {self._step} was not written: {reasons}") from error
