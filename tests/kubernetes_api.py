@@ -17,6 +17,7 @@ import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
@@ -56,8 +57,15 @@ class KubernetesApi:
         return f"http://127.0.0.1:{self._port}"
 
     @contextmanager
-    def running(self) -> Iterator[None]:
+    def running(self, kubeconfig: Path) -> Iterator[None]:
+        """Served while the block runs, under an address that ``kubeconfig`` holds."""
         self.start()
+        named = {"name": "test", "context": {"cluster": "test", "user": "test"}}
+        clusters = [{"name": "test", "cluster": {"server": self.address}}]
+        users = [{"name": "test", "user": {}}]
+        kubeconfig.write_text(
+            json.dumps({"current-context": "test", "contexts": [named], "clusters": clusters, "users": users})
+        )
         try:
             yield
         finally:

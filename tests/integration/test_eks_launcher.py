@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import socket
-import subprocess
 import sys
 import threading
 import time
@@ -15,11 +12,11 @@ from typing import Any
 
 import pytest
 import yaml
+from kubernetes_api import KubernetesApi, Object
 
 from flows.launchers import Cause, Job, LauncherError, State, Status, UnreachableError, eks
 from flows.launchers.eks import EksLauncher
 from flows.launchers.pytorch_job import EksSettings, name_of
-from tests.kubernetes_api import KubernetesApi, Object
 
 KEY = "s3://lake/runs/2026-W48"
 NAME = name_of(KEY)
@@ -33,14 +30,7 @@ Make = Callable[..., EksLauncher]
 def api(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[KubernetesApi]:
     """A served API, which a kubeconfig of this test names; waits are short."""
     served = KubernetesApi()
-    with served.running():
-        kubeconfig = {
-            "current-context": "test",
-            "contexts": [{"name": "test", "context": {"cluster": "test", "user": "test"}}],
-            "clusters": [{"name": "test", "cluster": {"server": served.address}}],
-            "users": [{"name": "test", "user": {}}],
-        }
-        (tmp_path / "kubeconfig").write_text(yaml.safe_dump(kubeconfig))
+    with served.running(tmp_path / "kubeconfig"):
         monkeypatch.setattr("kubernetes.config.kube_config.KUBE_CONFIG_DEFAULT_LOCATION", str(tmp_path / "kubeconfig"))
         monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
         monkeypatch.setattr(eks, "_PAUSE", 0.05)
@@ -561,39 +551,3 @@ def test_where_watches_are_not_allowed_a_wait_is_a_sleep(api: KubernetesApi) -> 
     assert not waiting.done.done()
     waiting.done.result(timeout=20)
     assert sum("watch=true" in path for _, path in api.requests) == 1
-
-
-def test_the_nodes_of_a_kubeflow_job_find_each_other(api: KubernetesApi) -> None:
-    """Its containers run as two kubelets would run them, with what the operator adds to their environment."""
-    arguments = ("a b", "$(SAID)", "'; exit 1 #")
-    launcher("PyTorchJob").submit(
-        job(module="tests.ranks", arguments=arguments, processes=16, environment={"SAID": "$(RANK)"})
-    )
-    spec = api.jobs()[0]["spec"]
-    worker = spec["pytorchReplicaSpecs"]["Worker"]
-    container = worker["template"]["spec"]["containers"][0]
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        endpoint = f"127.0.0.1:{free.getsockname()[1]}"
-    elastic = spec["elasticPolicy"]
-    added = {
-        "PET_NNODES": f"{elastic['minReplicas']}:{elastic['maxReplicas']}",
-        "PET_NPROC_PER_NODE": "1",  # of 8: this machine is small
-        "PET_RDZV_BACKEND": elastic["rdzvBackend"],
-        "PET_RDZV_ENDPOINT": endpoint,
-        "PET_RDZV_ID": "job",
-        "OMP_NUM_THREADS": "1",
-        "GLOO_SOCKET_IFNAME": "lo",
-    }
-    given = {entry["name"]: entry["value"].replace("$$", "$") for entry in container["env"]}
-    command = [sys.executable, *(part.replace("$$", "$") for part in container["command"][1:])]
-    nodes = [
-        subprocess.Popen(
-            command, env=os.environ | given | added, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
-        )
-        for _ in range(worker["replicas"])
-    ]
-    said = [node.communicate(timeout=200)[0] for node in nodes]
-    assert [node.returncode for node in nodes] == [0, 0], said
-    for rank in range(2):
-        assert f"rank {rank} of 2: {list(arguments)} $(RANK)" in "".join(said)
