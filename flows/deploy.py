@@ -46,6 +46,8 @@ _DEFAULTS = {
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
 def main() -> None:
     """Write out what the account and the cluster need; apply nothing."""
+    if not (ROOT / "deploy" / "iam").is_dir():
+        raise click.ClickException(f"{ROOT} is no checkout of this project; run `python -m flows.deploy` in one")
 
 
 def _lake(context: click.Context, option: click.Parameter, value: str) -> str:
@@ -178,7 +180,10 @@ def _metaflow(settings: str, pods: Mapping[str, str]) -> dict[str, Any]:
     )
     if done.returncode:
         raise click.ClickException(f"Metaflow made no workflow template; it said:\n{done.stderr.strip()[-3000:]}")
-    template: dict[str, Any] = json.loads(done.stdout)
+    try:
+        template: dict[str, Any] = json.loads(done.stdout)
+    except ValueError as error:
+        raise click.ClickException(f"Metaflow printed no workflow template but:\n{done.stdout[:1000]}") from error
     return template
 
 
@@ -287,8 +292,11 @@ def _pairs(given: tuple[str, ...]) -> dict[str, str]:
 
 
 def _write(path: Path, text: str) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(text.rstrip("\n") + "\n")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text.rstrip("\n") + "\n")
+    except OSError as error:
+        raise click.ClickException(f"{path} cannot be written: {error.strerror}; give --out another folder") from error
     click.echo(f"wrote {path}")
 
 

@@ -338,6 +338,16 @@ def test_a_lake_that_a_shell_would_read_is_refused(lake: str, tmp_path: Path) ->
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_folder_that_cannot_be_written_is_said(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    given = ["access", "--lake", LAKE, "--account", "1", "--region", "r", "--out", str(tmp_path / "file" / "below")]
+
+    done = CliRunner().invoke(deploy.main, given)
+
+    assert (done.exit_code, type(done.exception)) == (1, SystemExit)
+    assert "cannot be written" in done.output
+
+
 @pytest.mark.parametrize(
     ("text", "environment"),
     [
