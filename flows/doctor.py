@@ -30,8 +30,8 @@ from ingestion.lake import Lake, LakeError
 from ingestion.names import printable, store_words
 from seismic_model.registry.versions import MODEL_NAME, aliases, connect
 
-# GPUs and EFA interfaces of an instance: pages "P4", "P5", "P6" and "G6e" of the EC2 instance type reference and
-# "Maximize network bandwidth with multiple network cards" in the EC2 user guide, as of November 2026.
+# GPUs and EFA interfaces of an instance. P5, P5e and G6e were looked up in the EC2 instance type reference in November
+# 2026, the others are from memory.
 GPUS_AND_EFA = {
     "ml.g5.48xlarge": (8, 1),
     "ml.g6.48xlarge": (8, 1),
