@@ -20,6 +20,7 @@ from ingestion.lake import Lake, split_uri
 from ingestion.manifest import Finding
 
 BLOCK_BYTES = 8 * 1024 * 1024  # of one sequential request
+_HEAD_BYTES = 1024 * 1024  # of a file, asked for at once: its headers are looked at bit by bit
 _AHEAD = 4  # such requests in flight
 
 
@@ -56,10 +57,11 @@ class LocalCopy:
         self.length = 0
 
     def append(self, start: int, data: memoryview) -> None:
-        """Keep ``data`` when it is what comes next; a disk that fails ends the copy, not the reading."""
+        """Keep of ``data`` what comes next; a disk that fails ends the copy, not the reading."""
+        new = data[self.length - start :] if start <= self.length else data[:0]
         with suppress(OSError):
-            if start == self.length and os.pwrite(self._file.fileno(), data, start) == len(data):
-                self.length += len(data)
+            if os.pwrite(self._file.fileno(), new, self.length) == len(new):
+                self.length += len(new)
 
     def read(self, start: int, length: int) -> memoryview | None:
         """These bytes; None when they are not all to be had here."""
@@ -84,13 +86,18 @@ class Source:
     local_copy: LocalCopy | None = None
 
     def with_local_copy(self) -> Source:
-        """A source that asks a server for each byte once, where the temporary folder has room for a copy."""
+        """A source that asks a server for each byte once, where the temporary folder has room for a copy.
+
+        Raises ``SourceChangedError``.
+        """
         if not self.lake.remote:
             return self
         try:
-            return replace(self, local_copy=LocalCopy(self.size))
+            copy = LocalCopy(self.size)
         except OSError:
             return self
+        copy.append(0, self.buffer(0, min(_HEAD_BYTES, self.size)))
+        return replace(self, local_copy=copy)
 
     @property
     def name(self) -> str:
