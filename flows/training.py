@@ -165,7 +165,7 @@ class _Follower:
             print(f"training {self.config.run}: leaving out {', '.join(bad)}", flush=True)
         self.view.say(f"ended by {cause.value} at step {committed}; submitted again")
         time.sleep(self.patience.again * self.failures.total())
-        job, self.running_since = replace(job, exclude=bad), None
+        job = replace(job, exclude=bad)
         self._patiently(self.launcher.submit, job)
         return job
 
@@ -193,6 +193,8 @@ class _Follower:
         if self.seen_running is not None:
             self.meter.add(now - self.seen_running)
         self.seen_running = now if status.state is State.RUNNING else None
+        if status.state is not State.RUNNING:
+            self.running_since = None  # its scheduler may have put it back into the queue
         if status.state in (State.SUCCEEDED, State.FAILED):
             self.meter.keep()
 

@@ -168,6 +168,17 @@ def test_a_job_without_a_sign_of_life_is_ended_and_started_again(config: RunConf
     assert any("standing still" in words for words in view.said)
 
 
+def test_a_job_that_waited_for_nodes_again_has_time_to_start(config: RunConfig) -> None:
+    commit(config, STEPS)
+    now = time.time()
+    clock = iter([now, now + 3600])
+    waiting = Status(State.PENDING, None, "", place="job 1")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("flows.training.time.time", lambda: next(clock))
+        launcher, _ = follow(config, RUNNING, waiting, RUNNING, WELL)
+    assert launcher.cancelled == 0
+
+
 def test_slow_steps_are_no_hang(config: RunConfig) -> None:
     commit(config, STEPS)
     lake = Lake(config.lake)
