@@ -140,7 +140,7 @@ class _Follower:
                 status = self._stopped(job.key, Cause.BUDGET, "its budget is used up")
             if status.state is State.FAILED:
                 job = self._again(job, status)
-            time.sleep(self.patience.poll * (1 if time.monotonic() - began < 60 else 10))
+            self.launcher.wait(job.key, self.patience.poll * (1 if time.monotonic() - began < 60 else 10))
 
     def _wait_for_other_runs(self) -> None:
         """Two runs never train at once on a lake; one that was killed holds it until its lease expires."""
@@ -159,6 +159,7 @@ class _Follower:
             self.failures.clear()
         self.failures[cause] += 1
         if self.failures[cause] > AGAIN[cause]:
+            self._patiently(self.launcher.cancel, job.key)  # whose remains may hold GPUs
             raise TrainingFailedError(self._why(cause, status))
         bad = (*job.exclude, *(node for node in status.bad_nodes if node not in job.exclude))
         if bad != job.exclude:

@@ -83,6 +83,9 @@ class Launcher(Protocol):
     def find(self, key: str) -> Status | None:
         """The status of the newest job under ``key``, or None when there never was one. Raises ``LauncherError``."""
 
+    def wait(self, key: str, seconds: float) -> None:
+        """Return after ``seconds``, or sooner when the job is seen to change. Never raises."""
+
     def cancel(self, key: str) -> None:
         """Ask the job to save and stop; kill it when it does not. Raises ``LauncherError``."""
 

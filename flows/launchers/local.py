@@ -63,6 +63,10 @@ class LocalLauncher:
         cause = Cause.ERROR if state is State.FAILED else None
         return Status(state, exit_code, _tail(folder / "log"), cause, "this machine")
 
+    def wait(self, key: str, seconds: float) -> None:
+        """Return after ``seconds``; nothing here tells of changes."""
+        time.sleep(seconds)
+
     def cancel(self, key: str) -> None:
         """SIGTERM to the whole group, SIGKILL to what is left after two minutes."""
         folder = self._folder(key)

@@ -126,6 +126,10 @@ class SlurmLauncher:
         number = int(submitted.split()[-1].split(";")[0])
         return _status(_Row(number, "", "", ""), _result(result, None), log, bad)
 
+    def wait(self, key: str, seconds: float) -> None:
+        """Return after ``seconds``; nothing here tells of changes."""
+        time.sleep(seconds)
+
     def cancel(self, key: str) -> None:
         """The script has the ranks save and end; what is left of it after two minutes is killed."""
         rows = self._active(key)
