@@ -110,21 +110,18 @@ class SlurmLauncher:
         """The status of the newest job under ``key``, or None when there never was one."""
         state = shlex.quote(state_folder(key, self.settings))
         command = (
-            f"{_QUEUE} || exit; cd {state} 2>/dev/null || exit 0; echo {_MARK};"
-            " sacct --noheader --parsable2 --allocations --format=JobID,State,NodeList,End"
-            ' --jobs="$(paste -sd, submitted)" 2>/dev/null;'
-            f" echo {_MARK}; cat submitted 2>/dev/null; echo {_MARK}; cat result.json 2>/dev/null;"
-            f" echo {_MARK}; ls bad 2>/dev/null; echo {_MARK}; tail -c {_LOG_TAIL} log 2>/dev/null || true"
+            f"{_QUEUE} || exit; exec 2>/dev/null; cd {state} || exit 0; echo {_MARK}; cat submitted; echo {_MARK};"
+            f" cat result.json; echo {_MARK}; ls bad; echo {_MARK}; tail -c {_LOG_TAIL} log || true"
         )
         answer = self._run(command, "the job cannot be looked up")
-        queue, accounting, submitted, result, bad, log = [*answer.split(f"{_MARK}\n", 5), *[""] * 5][:6]
-        rows = _queued(queue, key)
-        if row := _newest(rows or _accounted(accounting)):
+        queue, submitted, result, bad, log = [*answer.split(f"{_MARK}\n", 4), *[""] * 4][:5]
+        numbers = re.findall(r"^[0-9]+", submitted, re.MULTILINE)
+        rows = _queued(queue, key) or (self._accounted(numbers) if numbers else [])
+        if row := _newest(rows):
             return _status(row, _result(result, row.number), log, bad)
-        if not submitted.strip():
-            return None
-        number = int(submitted.split()[-1].split(";")[0])
-        return _status(_Row(number, "", "", ""), _result(result, None), log, bad)
+        if numbers:  # Slurm has forgotten it
+            return _status(_Row(int(numbers[-1]), "", "", ""), _result(result, None), log, bad)
+        return None
 
     def wait(self, key: str, seconds: float) -> None:
         """Return after ``seconds``; nothing here tells of changes."""
@@ -147,6 +144,17 @@ class SlurmLauncher:
 
     def _active(self, key: str) -> list[_Row]:
         return [row for row in _queued(self._run(_QUEUE, "the queue cannot be read"), key) if row.active]
+
+    def _accounted(self, numbers: list[str]) -> list[_Row]:
+        """What the accounting knows of jobs that have left the queue; nothing where there is none."""
+        columns = "--noheader --parsable2 --allocations --format=JobID,State,NodeList,End"
+        command = f"sacct {columns} --jobs={','.join(numbers)} 2>/dev/null || true"
+        rows = []
+        for line in self._run(command, "the accounting cannot be read").splitlines():
+            number, state, nodes, ended, *_ = [*line.split("|"), *[""] * 4]
+            if number.isdecimal():
+                rows.append(_Row(int(number), state.split(" ")[0], nodes, ended))  # CANCELLED by 0
+        return rows
 
     def _run(self, command: str, complaint: str) -> str:
         """What ``command`` prints. Raises ``LauncherError`` and ``UnreachableError`` with ``complaint``."""
@@ -246,15 +254,6 @@ def _queued(answer: str, key: str) -> list[_Row]:
         number, state, nodes, ended, reason, comment, *_ = [*(part.strip() for part in line.split("|")), *[""] * 6]
         if comment == _comment(key) and number.isdecimal():
             rows.append(_Row(int(number), state, nodes, ended, reason))
-    return rows
-
-
-def _accounted(answer: str) -> list[_Row]:
-    rows = []
-    for line in answer.splitlines():
-        number, state, nodes, ended, *_ = [*line.split("|"), *[""] * 4]
-        if number.isdecimal():
-            rows.append(_Row(int(number), state.split(" ")[0], nodes, ended))  # CANCELLED by 0
     return rows
 
 

@@ -99,7 +99,12 @@ class Cluster:
 
     def kill_node(self, node: str) -> None:
         """Like a power cut: its daemon, its job steps and their processes are gone at once."""
-        self._kill([*self._daemons("slurmd", node), *self.processes(node)])
+        self.kill_daemon(node)
+        self._kill(self.processes(node))
+
+    def kill_daemon(self, node: str) -> None:
+        """What runs on the node goes on running; nothing new starts there."""
+        self._kill(self._daemons("slurmd", node))
 
     def processes(self, node: str) -> list[psutil.Process]:
         """The job steps on ``node`` and all that they run."""

@@ -143,11 +143,12 @@ def test_a_killed_rank_ends_the_job(launcher: SlurmLauncher, place: Path) -> Non
     assert len(started(place)) == 2
 
 
-def test_a_job_goes_on_on_other_nodes_when_one_is_lost(launcher: SlurmLauncher, place: Path, slurm: Cluster) -> None:
+def test_a_job_leaves_a_node_whose_daemon_and_rank_died(launcher: SlurmLauncher, place: Path, slurm: Cluster) -> None:
     launcher.submit(job(place, "0", "wait"))
     wait_for_ranks(launcher, place, 2)
     assert [node for _, _, node, _ in started(place)] == ["n1", "n2"]
-    slurm.kill_node("n2")
+    slurm.kill_daemon("n2")
+    os.kill(started(place)[1][3], signal.SIGKILL)
     wait_for_ranks(launcher, place, 4)
     (place / "go").touch()
     status = end_of(launcher, job(place).key)
@@ -155,12 +156,13 @@ def test_a_job_goes_on_on_other_nodes_when_one_is_lost(launcher: SlurmLauncher, 
     assert [(start, node) for _, start, node, _ in started(place)] == [(0, "n1"), (0, "n2"), (1, "n1"), (1, "n3")]
     assert len({number for number, *_ in started(place)}) == 1
     assert status.bad_nodes == ("n2",)
+    assert "node n2 is bad: it does not answer" in status.log_tail  # before Slurm noticed
 
 
 def test_a_job_survives_the_node_that_runs_its_script(launcher: SlurmLauncher, place: Path, slurm: Cluster) -> None:
     launcher.submit(job(place, "0", "wait"))
     wait_for_ranks(launcher, place, 2)
-    slurm.kill_node("n1")  # which holds the meeting point too
+    slurm.kill_node("n1")  # a power cut, and the ranks met there; Slurm notices after its SlurmdTimeout
     wait_for_ranks(launcher, place, 4)
     (place / "go").touch()
     status = end_of(launcher, job(place).key)
@@ -301,18 +303,21 @@ def test_a_full_disk_is_told(launcher: SlurmLauncher, place: Path, small_disk: P
         launcher.submit(job(place, "0"))
 
 
-def test_a_job_that_slurm_has_forgotten_is_told_by_its_result(launcher: SlurmLauncher, place: Path) -> None:
-    for code, state in (("0", State.SUCCEEDED), ("9", State.FAILED)):
-        launcher.submit(job(place, code, key=code))
-        end_of(launcher, code)
-        forgetful = launcher.settings.model_copy(update={"command": (str(_forgetful_shell(place)), "-c")})
-        status = SlurmLauncher(forgetful).find(code)
+def test_a_job_that_slurm_has_forgotten_is_told_by_what_it_left(launcher: SlurmLauncher, place: Path) -> None:
+    def told(accounting: str = "") -> tuple[State, Cause | None, int | None]:
+        shell = str(_forgetful_shell(place, accounting))
+        status = SlurmLauncher(launcher.settings.model_copy(update={"command": (shell, "-c")})).find(job(place).key)
         assert status is not None
-        assert (status.state, status.exit_code == 0) == (state, state is State.SUCCEEDED)
-        Path(state_folder(code, launcher.settings), "result.json").unlink()
-        status = SlurmLauncher(forgetful).find(code)
-        assert status is not None
-        assert (status.state, status.exit_code) == (State.FAILED, None)  # no trace of how it ended: run it again
+        return status.state, status.cause, status.exit_code
+
+    launcher.submit(job(place, "0"))
+    end_of(launcher, job(place).key)
+    assert told() == (State.SUCCEEDED, None, 0)
+    Path(state_folder(job(place).key, launcher.settings), "result.json").unlink()
+    assert told() == (State.FAILED, Cause.ERROR, None)  # no trace of how it ended: run it again
+    number = started(place)[0][0]
+    assert told(f"{number}|OUT_OF_MEMORY|n[1-2]|2026-11-30T10:00:00") == (State.FAILED, Cause.OUT_OF_MEMORY, None)
+    assert told(f"{number}|COMPLETED|n[1-2]|2026-11-30T10:00:00") == (State.SUCCEEDED, None, 0)
 
 
 def _fill(disk: Path) -> None:
@@ -321,12 +326,12 @@ def _fill(disk: Path) -> None:
             pass
 
 
-def _forgetful_shell(place: Path) -> Path:
-    """A shell on a cluster without accounting whose controller has forgotten every ended job."""
+def _forgetful_shell(place: Path, accounting: str) -> Path:
+    """A shell on a cluster whose controller has forgotten every ended job."""
     bin_folder = place / "bin"
     bin_folder.mkdir(exist_ok=True)
-    for name in ("squeue", "sacct"):
-        (bin_folder / name).write_text("#!/bin/sh\n")
+    for name, body in (("squeue", "true"), ("sacct", f"echo '{accounting}'")):
+        (bin_folder / name).write_text(f"#!/bin/sh\n{body}\n")
         (bin_folder / name).chmod(0o755)
     shell = bin_folder / "shell"
     shell.write_text(f'#!/bin/sh\nPATH={bin_folder}:$PATH exec bash "$@"\n')
