@@ -17,8 +17,9 @@ REPOSITORY = Path(__file__).parents[2]
 
 @pytest.fixture(scope="session")
 def started(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    if missing := missing_programs():
-        reason = f"Slurm is not installed (no {', '.join(missing)}): apt-get install slurm-wlm munge; it runs as root"
+    if (missing := missing_programs()) or os.geteuid():
+        found = f"no {', '.join(missing)}" if missing else "not root"
+        reason = f"Slurm cannot be started here ({found}): as root, apt-get install slurm-wlm munge"
         if "NEEDS_SLURM" in os.environ:  # make test-cluster
             pytest.fail(reason)
         pytest.skip(reason)

@@ -22,6 +22,7 @@ from ingestion.synthetic import BASINS, make_survey, write_segy
 from seismic_model.registry.versions import aliases, connect
 from seismic_model.training.checkpoint import latest
 
+pytestmark = pytest.mark.timeout(1200)
 REPOSITORY = Path(__file__).parents[2]
 STEPS = 12
 SETTINGS = {
