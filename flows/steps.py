@@ -142,9 +142,9 @@ def why_not_train(asked: Request, lake: Lake, frozen: Dataset, run: str) -> str:
             return f"no survey is new since {difference.previous}; --force trains all the same"
     pause = paused(lake)
     stopped = f"{pause}; `week resume` ends that, then start the week again" if pause else over_budget(asked, lake, run)
-    return (
-        "" if stopped and runs_now(lake, run, launcher(asked.launcher, asked.settings)) else stopped
-    )  # what runs goes on
+    if stopped and runs_now(lake, run, launcher(asked.launcher, asked.settings)):
+        return ""  # what runs goes on
+    return stopped
 
 
 def over_budget(asked: Request, lake: Lake, run: str) -> str:
