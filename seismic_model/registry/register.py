@@ -89,7 +89,8 @@ def register(
             client.log_artifacts(run_id, str(files), folder)
             _check_they_arrived(client, run_id, files, folder)
         _log_scores(client, run_id, checkpoint.step, evaluation)
-        found = _create_version(client, run_id, folder, checkpoint, dataset, evaluation, decision)
+        made = _create_version(client, run_id, folder, checkpoint, dataset, evaluation, decision)
+        found = _only_one(client, checkpoint, made)
     if found.tags.get(STATUS) == PENDING:
         nominate(client, found, Request(by=f"run {checkpoint.run}", lake=lake.uri))
     return str(found.version)
@@ -118,8 +119,18 @@ def _check_they_belong_together(
 
 
 def _registered(client: MlflowClient, checkpoint: CheckpointManifest) -> ModelVersion | None:
+    """The oldest version of this checkpoint."""
     wanted = {RUN: checkpoint.run, STEP: str(checkpoint.step), WEIGHTS: checkpoint.weights_sha256}
-    return next((each for each in versions(client) if wanted.items() <= each.tags.items()), None)
+    same = [each for each in versions(client) if wanted.items() <= each.tags.items()]
+    return min(same, key=lambda each: int(each.version), default=None)
+
+
+def _only_one(client: MlflowClient, checkpoint: CheckpointManifest, made: ModelVersion) -> ModelVersion:
+    """The version to go on with: two starts of one week may each have made one in the same moment."""
+    oldest = _registered(client, checkpoint) or made
+    if int(oldest.version) < int(made.version):
+        client.delete_model_version(MODEL_NAME, made.version)
+    return oldest
 
 
 def _tracking_run(client: MlflowClient, config: RunConfig) -> str:

@@ -80,6 +80,25 @@ def test_a_killed_registration_given_again_makes_one_version(uri: str, second: C
     assert len(versions(client)) == 2
 
 
+def test_two_registrations_in_the_same_moment_make_one_version(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    uri, made = f"sqlite:///{tmp_path / 'mlflow.db'}", candidate(Lake(str(tmp_path / "lake")))
+    client = MlflowClient(tracking_uri=uri)
+
+    class Slower:
+        """A client of a start that is overtaken just before it makes its version."""
+
+        def __getattr__(self, name: str) -> Any:
+            if name == "create_model_version":
+                monkeypatch.setattr(registering, "connect", lambda _: client)
+                assert made.register(uri) == "1"
+            return getattr(client, name)
+
+    monkeypatch.setattr(registering, "connect", lambda _: Slower())
+    assert made.register(uri) == "1"
+    assert [str(version.version) for version in versions(client)] == ["1"]
+    assert aliases(client) == {"challenger": "1"}
+
+
 def test_a_registered_checkpoint_stays_whatever_its_run_does_later(first: Candidate) -> None:
     """The week after starts from it, and is compared with it."""
     kept_one = first.config.model_copy(update={"checkpoints_kept": 1})

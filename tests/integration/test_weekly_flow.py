@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from subprocess import STDOUT
 
 import psutil
 import pytest
@@ -19,7 +20,7 @@ from ingestion.catalog import surveys
 from ingestion.lake import Lake
 from ingestion.quarantine import reports
 from ingestion.synthetic import BASINS, make_survey, write_segy
-from seismic_model.registry.versions import aliases, connect
+from seismic_model.registry.versions import aliases, connect, versions
 from seismic_model.training.checkpoint import committed, latest
 
 FLOWS = Path(__file__).parents[2] / "flows"
@@ -137,6 +138,21 @@ def test_a_week_killed_while_training_ends_with_the_same_weights(
     result = place.run()
     assert result.returncode == 0, result.stdout
     assert _weights(place) == _weights(calm)
+
+
+def test_of_two_weeks_started_in_the_same_second_one_trains(calm: Place, place: Place, segy: dict[str, bytes]) -> None:
+    for name in ("deltaic.sgy", "deep_water.sgy"):
+        place.drop(name, segy[name])
+    command, logs = place.command(), [place.folder / f"flow-{number}.log" for number in range(2)]
+    flows = [
+        subprocess.Popen(command, env=place.environment, cwd=place.folder, stdout=log.open("wb"), stderr=STDOUT)
+        for log in logs
+    ]
+    assert [flow.wait() for flow in flows] == [0, 0], "\n".join(log.read_text() for log in logs)
+    assert _weights(place) == _weights(calm)
+    client = connect(place.environment["MLFLOW_TRACKING_URI"])
+    assert [str(each.version) for each in versions(client)] == ["1"]
+    assert aliases(client) == {"challenger": "1"}
 
 
 def _weights(place: Place) -> dict[int, str]:
