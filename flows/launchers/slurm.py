@@ -89,8 +89,9 @@ class SlurmLauncher:
         state = shlex.quote(state_folder(job.key, self.settings))
         encoded = base64.b64encode(script.encode()).decode()
         command = (
-            f"umask 077; mkdir -p {state} && cd {state} && printf %s {encoded} | base64 -d > script.partial &&"
-            " mv script.partial script.sh && number=$(sbatch --parsable script.sh) && echo $number | tee -a submitted"
+            f"umask 077; mkdir -p {state} && cd {state} && new=$(mktemp script.XXXXXX) &&"
+            f" printf %s {encoded} | base64 -d > $new && mv $new script.sh &&"
+            " number=$(sbatch --parsable script.sh) && echo $number | tee -a submitted"
         )
         if len(command) > _LONGEST_COMMAND:
             raise LauncherError(f"the job's script has {len(script)} characters; Slurm takes it up to about 80,000")

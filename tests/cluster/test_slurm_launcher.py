@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -120,11 +120,9 @@ def test_a_job_that_failed_is_not_put_back_and_can_be_submitted_again(launcher: 
 
 def test_two_flows_that_submit_in_the_same_moment_have_one_job(launcher: SlurmLauncher, place: Path) -> None:
     waiting = job(place, "0", "wait")
-    both = [threading.Thread(target=SlurmLauncher(launcher.settings).submit, args=(waiting,)) for _ in range(4)]
-    for each in both:
-        each.start()
-    for each in both:
-        each.join()
+    launchers = [SlurmLauncher(launcher.settings) for _ in range(4)]
+    with ThreadPoolExecutor(4) as flows:
+        list(flows.map(lambda each: each.submit(waiting), launchers))
     wait_for_ranks(launcher, place, 2)
     launcher.submit(waiting)  # attaches
     (place / "go").touch()
