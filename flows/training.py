@@ -119,7 +119,8 @@ class _Follower:
         self.failures: Counter[Cause] = Counter()
         self.reached = self._committed()
         self.shown = 0
-        self.running_since: float | None = None
+        self.sign = 0.0  # when the store says that the heartbeat was written last
+        self.moved: float | None = None  # when that was seen to change; None while the job does not run
         self.seen_running: float | None = None  # when it was looked at last
 
     def follow(self, job: Job) -> None:
@@ -166,6 +167,7 @@ class _Follower:
             print(f"training {self.config.run}: leaving out {', '.join(bad)}", flush=True)
         self.view.say(f"ended by {cause.value} at step {committed}; submitted again")
         time.sleep(self.patience.again * self.failures.total())
+        self._wait_for_other_runs()  # which may have been the cause
         job = replace(job, exclude=bad)
         self._patiently(self.launcher.submit, job)
         return job
@@ -195,20 +197,24 @@ class _Follower:
             self.meter.add(now - self.seen_running)
         self.seen_running = now if status.state is State.RUNNING else None
         if status.state is not State.RUNNING:
-            self.running_since = None  # its scheduler may have put it back into the queue
+            self.moved = None  # its scheduler may have put it back into the queue
         if status.state in (State.SUCCEEDED, State.FAILED):
             self.meter.keep()
 
     def _hangs(self) -> bool:
-        """Whether the running job has given no sign of life for too long; each start may take its time."""
+        """Whether the running job has given no sign of life for too long; each start may take its time.
+
+        Signs are compared with each other only, so that the store's clock may differ from this machine's.
+        """
         now = time.time()
-        self.running_since = self.running_since or now
         try:
             sign = self.lake.head(f"{run_folder(self.config.run)}/heartbeat.json").modified
         except FileNotFoundError:
             sign = 0.0
+        if self.moved is None or sign != self.sign:
+            self.sign, self.moved = sign, now
         slowest = max((entry["seconds"] for entry in read_metrics(self.lake, self.config.run)[-100:]), default=0.0)
-        return now - max(sign, self.running_since) > max(self.patience.hang, _SLOWEST_STEPS * slowest)
+        return now - self.moved > max(self.patience.hang, _SLOWEST_STEPS * slowest)
 
     def _stopped(self, key: str, cause: Cause, why: str) -> Status:
         """End the job; its last status, ended by ``cause``."""

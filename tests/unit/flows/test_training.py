@@ -182,6 +182,26 @@ def test_a_job_that_waited_for_nodes_again_has_time_to_start(config: RunConfig) 
     assert launcher.cancelled == 0
 
 
+def test_a_store_whose_clock_is_behind_is_no_hang(config: RunConfig) -> None:
+    commit(config, STEPS)
+    lake, key = Lake(config.lake), f"{run_folder(config.run)}/heartbeat.json"
+    now = time.time()
+
+    def beat(seconds: float) -> Callable[[], Status]:
+        def event() -> Status:
+            lake.write(key, b"{}")
+            os.utime(Path(lake.uri.removeprefix("file://")) / key, (now - 7200 + seconds,) * 2)
+            return RUNNING
+
+        return event
+
+    clock = iter([now, now + 40, now + 80, now + 120])
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("flows.training.time.time", lambda: next(clock))
+        launcher, _ = follow(config, beat(0), beat(40), beat(80), beat(120), WELL)
+    assert launcher.cancelled == 0
+
+
 def test_slow_steps_are_no_hang(config: RunConfig) -> None:
     commit(config, STEPS)
     lake = Lake(config.lake)
@@ -263,6 +283,20 @@ def test_another_run_on_the_lake_is_waited_for_and_named_when_it_does_not_end(co
     train(config, 2, launcher, view, patience=QUICK)
     assert len(launcher.submitted) == 1
     assert any("waiting for run other-week" in words for words in view.said)
+
+
+def test_a_run_that_was_refused_since_another_began_in_the_same_moment_waits_for_it(config: RunConfig) -> None:
+    lake = Lake(config.lake)
+    others = []
+
+    def refused() -> Status:
+        others.append(acquire(lake, "other-week", "process 7 of n1"))
+        return failed(Cause.ERROR)
+
+    launcher, view = Scripted([refused]), Watched()
+    with pytest.raises(TrainingFailedError, match="held by run other-week"):
+        train(config, 2, launcher, view, patience=replace(QUICK, other_run=0))
+    assert (len(launcher.submitted), len(others)) == (1, 1)
 
 
 def test_the_own_lease_of_a_run_is_not_waited_for(config: RunConfig) -> None:
