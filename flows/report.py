@@ -76,6 +76,18 @@ def publish(lake: Lake, result: WeekResult) -> tuple[Summary, str]:
     return summary, page
 
 
+def kept(lake: Lake, week: str) -> tuple[Summary, str] | None:
+    """Summary and page as an earlier start of ``week`` left them, the week over again; None where there are none."""
+    key = f"{week_folder(week)}/summary.json"
+    try:
+        summary = Summary.model_validate_json(lake.read(key))
+        page = lake.read(summary.report).decode()
+    except (FileNotFoundError, ValidationError):
+        return None
+    lake.write(key, summary.to_bytes())
+    return summary, page
+
+
 def summaries(lake: Lake) -> list[Summary]:
     """Of all weeks that have one, newest first."""
     found = []

@@ -17,7 +17,7 @@ from flows.launchers import LauncherError, launcher
 from flows.notify import notices, notify
 from flows.pause import paused
 from flows.planning import configured, draft_of, resolved
-from flows.report import Summary, WeekResult, publish
+from flows.report import Summary, WeekResult, kept, publish
 from flows.settings import SettingsError, read_settings
 from flows.surveys import outcomes_of, publish_index
 from flows.training import Patience, TrainingFailedError, runs_now
@@ -154,9 +154,11 @@ def over_budget(asked: Request, lake: Lake, run: str) -> str:
     budget, processes = asked.settings.budget, asked.settings.recipe(asked.size).processes
     if budget is None:
         return ""
-    newest = latest(lake, run)
+    newest, config = latest(lake, run), draft_of(asked, lake, run)
+    if newest and newest.step >= config.steps:
+        return ""  # scoring it costs none of it
     try:
-        check_budget(lake, draft_of(asked, lake, run), processes, budget, newest.step if newest else 0)
+        check_budget(lake, config, processes, budget, newest.step if newest else 0)
     except BudgetError as error:
         return str(error)
     return ""
@@ -194,8 +196,12 @@ def _init(asked: Request, lake: Lake) -> Init:
 
 def train(asked: Request, config_uri: str, card: Any) -> str:
     """Launch or attach, and follow to the end; why it failed for good, or "". Raises ``WithdrawnError``."""
+    from seismic_model.training.checkpoint import latest
+
     config, lake, dataset = _run(config_uri)
     refuse_withdrawn(lake, dataset)
+    if (newest := latest(lake, config.run)) and newest.step >= config.steps:
+        return ""  # the flow was killed afterwards; nodes are not asked for to find that out
     recipe = asked.settings.recipe(asked.size)
     patience = Patience(hang=60 * asked.settings.hang_minutes)
     try:
@@ -271,10 +277,11 @@ def register(config_uri: str, scores: Scores, decision: Decision) -> str | None:
 
 
 def report(asked: Request, result: WeekResult) -> tuple[Summary, str]:
-    """Publish the week's page and close the run: a run with an outcome is done."""
+    """Publish the week's page and close the run: a run with an outcome is done, and its page stays."""
     lake = Lake(asked.lake)
     publish_index(lake.uri)
-    summary, page = publish(lake, result)
+    done = not result.config and not result.failed and outcome(lake, run_name(asked, lake)) is not None
+    summary, page = (kept(lake, asked.week) if done else None) or publish(lake, result)
     for notice in notices(result, lake.uri_of(summary.report)):
         notify(lake, notice)
     if result.config and result.decision:

@@ -126,6 +126,7 @@ def test_a_week_ends_with_a_challenger_and_is_done_once(calm: Place) -> None:
     again = calm.run()
     assert again.returncode == 0, again.stdout
     assert f"run {RUN} is done" in again.stdout
+    assert calm.lake.read(f"weeks/{WEEK}/report.html").decode() == page
     assert aliases(client) == {"challenger": "1"}
 
 

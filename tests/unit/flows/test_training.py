@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime as dt
 import json
 import os
 import time
@@ -13,20 +12,18 @@ from threading import Timer
 from typing import Any
 
 import pytest
+from asked import commit
 
 from flows.budget import cost
 from flows.launchers import Cause, Job, LauncherError, State, Status, UnreachableError
 from flows.settings import Budget
 from flows.training import AGAIN, Patience, TrainingFailedError, train
 from ingestion.lake import Lake
-from ingestion.manifest import StoredKey
 from seismic_model.config import MODEL_SIZES, RunConfig, run_folder
-from seismic_model.training.checkpoint import CheckpointManifest, checkpoint_folder
 from seismic_model.training.lease import acquire
 
 STEPS = 100
 QUICK = Patience(hang=60, scheduler=5, poll=0.001, again=0.0)
-NOTHING = StoredKey(size=0, sha256="0" * 64)
 
 
 @pytest.fixture
@@ -50,22 +47,6 @@ def config(tmp_path: Path) -> RunConfig:
             "checkpoint_every": 10,
         }
     )
-
-
-def commit(config: RunConfig, step: int) -> None:
-    names = [f"{kind}-00001-of-00001-0.safetensors" for kind in ("model", "optimizer")]
-    manifest = CheckpointManifest(
-        run=config.run,
-        step=step,
-        samples=2 * step,
-        applied_steps=step,
-        weights_sha256="0" * 64,
-        config=config,
-        files=dict.fromkeys(names, NOTHING),
-        processes=1,
-        created=dt.datetime.now(dt.UTC),
-    )
-    Lake(config.lake).write(f"{checkpoint_folder(config.run, step)}/manifest.json", manifest.to_bytes())
 
 
 Event = Status | Exception | Callable[[], Status]

@@ -7,12 +7,14 @@ import hashlib
 from pathlib import Path
 
 import pytest
-from asked import PARAMETERS, RAW, asked, finish
+from asked import PARAMETERS, RAW, asked, commit, finish
 from hypothesis import given
 from hypothesis import strategies as st
 
+from flows import steps
+from flows.report import WeekResult
 from flows.settings import SettingsError, read_settings
-from flows.steps import RequestError, decide, plan, request, train
+from flows.steps import RequestError, decide, plan, report, request, train
 from flows.week import iso_week, run_name
 from ingestion.lake import Lake
 from ingestion.manifest import Normalisation
@@ -20,6 +22,7 @@ from ingestion.withdrawal import record
 from seismic_model.config import MODEL_SIZES, RunConfig
 from seismic_model.data.dataset import Dataset, Difference, SurveyEntry, WithdrawnError, dataset_key
 from seismic_model.train import main as entry
+from seismic_model.train import read_config
 
 
 @pytest.fixture
@@ -120,6 +123,32 @@ def test_a_week_with_a_withdrawn_survey_trains_nothing_and_says_why(lake: Lake) 
     assert entry(["--config", config]) == 2
     record(lake, "restore", "north", None, by="ann", reason="renewed")
     assert decide(asked(lake), dataset, "")[0] == "2026-w49-tiny-s0"
+
+
+def test_a_run_that_is_trained_asks_for_no_nodes_and_no_money(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As when the flow was killed while it scored the run."""
+    dataset = freeze(lake, "2026-W49", FIRST)
+    poor = asked(lake, RAW | {"budget": {"gpu_hours": 1e-9}, "start_from": "scratch"})
+    run, why = decide(poor, dataset, "")
+    assert "its budget is 0.0" in why
+    config = read_config(plan(poor, dataset, "2026-w49-tiny-s0"))
+    commit(config, config.steps)
+    monkeypatch.setattr(steps, "follow", lambda *_: pytest.fail("it was launched"))
+    run, why = decide(poor, dataset, "")
+    assert (run, why) == (config.run, "")
+    assert train(poor, lake.uri_of(config.key), None) == ""
+
+
+def test_the_page_of_a_week_stays_when_the_week_is_started_again(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(steps, "publish_index", lambda _: None)  # of Data Docs
+    first, page = report(asked(lake), WeekResult("2026-W49", [], why_not="<nothing was trained yet>"))
+    finish(lake, "2026-w49-tiny-s0")
+    before = lake.head("weeks/2026-W49/summary.json").modified
+    again = WeekResult("2026-W49", [], why_not="run 2026-w49-tiny-s0 is done; --force trains again")
+    assert report(asked(lake), again) == (first, page)
+    assert lake.read("weeks/2026-W49/report.html").decode() == page
+    assert lake.head("weeks/2026-W49/summary.json").modified > before  # so that its newest start is over
+    assert report(asked(lake, force=True), again)[1] != page
 
 
 def planned(lake: Lake, dataset: str) -> str:
