@@ -25,6 +25,7 @@ from flows.launchers.slurm_settings import SlurmSettings
 from ingestion.names import printable
 
 _SAVE_SECONDS = 120  # in which a training process ends its step and saves, once it has got SIGTERM
+_KILL_SECONDS = 120  # in which Slurm ends what does not end by itself (KillWait, UnkillableStepTimeout)
 _ANSWER_SECONDS = 120  # in which Slurm answers, its own retries included
 _LOG_TAIL = 4000  # bytes
 _LONGEST_COMMAND = 120_000  # bytes; Linux takes 131,072 in one argument
@@ -129,19 +130,26 @@ class SlurmLauncher:
         time.sleep(seconds)
 
     def cancel(self, key: str) -> None:
-        """The script has the ranks save and end; what is left of it after two minutes is killed."""
-        rows = self._active(key)
-        if not rows:
-            return
+        """The script has the ranks save and end; what is left of it after two minutes is killed. Then it is gone."""
         complaint = "the job cannot be cancelled"
-        for row in rows:
+        for row in self._active(key):
             how = "" if row.waits else "--batch --signal=TERM "
-            self._run(f"scancel {how}{row.number}", complaint)
-        deadline = time.monotonic() + _SAVE_SECONDS + 10
+            if row.state != "COMPLETING":  # which Slurm refuses to signal
+                self._run(f"scancel {how}{row.number}", complaint)
+        for row in self._left(key, _SAVE_SECONDS + 10):
+            self._run(f"scancel {row.number}", complaint)
+        if left := self._left(key, _KILL_SECONDS):  # the next submit would take it for one that goes on
+            raise UnreachableError(
+                f"Slurm job {left[0].number} was killed {_KILL_SECONDS} s ago and has not ended on {left[0].nodes}; "
+                "set those nodes down where they are lost"
+            )
+
+    def _left(self, key: str, seconds: float) -> list[_Row]:
+        """What waits or runs under ``key`` after ``seconds``, or nothing as soon as that is so."""
+        deadline = time.monotonic() + seconds
         while (rows := self._active(key)) and time.monotonic() < deadline:
             time.sleep(1)
-        for row in rows:
-            self._run(f"scancel {row.number}", complaint)
+        return rows
 
     def _active(self, key: str) -> list[_Row]:
         return [row for row in _queued(self._run(_QUEUE, "the queue cannot be read"), key) if row.active]

@@ -14,7 +14,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from flows.launchers import Job, LauncherError
+from flows.launchers import Job, LauncherError, UnreachableError, slurm
 from flows.launchers.slurm import SlurmLauncher, render, state_folder
 from flows.launchers.slurm_settings import SlurmSettings
 
@@ -45,6 +45,7 @@ HOSTILE = [
     "!",
     "#SBATCH",
 ]
+JOB = Job("k", "n", "some.module", (), 1)
 TEXT = st.lists(st.sampled_from(HOSTILE) | st.text(st.characters(codec="utf-8", exclude_characters="\0"), max_size=5))
 texts = TEXT.map("".join)
 
@@ -127,6 +128,35 @@ def test_what_a_script_cannot_carry_is_refused(stand_ins: Path, tmp_path: Path, 
     with pytest.raises(LauncherError):
         SlurmLauncher(cluster(tmp_path, stand_ins)).submit(Job(**fields))  # type: ignore[arg-type]
     assert not list(tmp_path.rglob("submitted"))
+
+
+def test_a_job_that_ends_slowly_is_gone_when_cancel_returns(
+    stand_ins: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A hung rank outlives SIGTERM, and Slurm takes a while to kill it; the next submit must not attach to it."""
+    monkeypatch.setattr(slurm, "_SAVE_SECONDS", -10)
+    monkeypatch.setattr(slurm.time, "sleep", lambda _: None)
+    for name in STAND_INS.keys() - {"squeue", "scancel"}:
+        (tmp_path / name).symlink_to(stand_ins / name)
+    comment = re.search(r"--comment=(\S+)", render(JOB, cluster(tmp_path, stand_ins)))
+    assert comment
+    asked = f'cd {tmp_path}; echo >>asked; [ "$(wc -l <asked)" -lt 5 ] || exit 0; [ -e killed ] && s=COMPLETING'
+    bodies = {
+        "squeue": f'{asked}; echo "17|${{s:-RUNNING}}|n1|NONE|None|{comment[1]}"',
+        "scancel": f'cd {tmp_path}; echo "$*" >>scancels; [ "$1" != 17 ] || touch killed',
+    }
+    for name, body in bodies.items():
+        (tmp_path / name).write_text(f"#!/bin/bash\n{body}\n")
+        (tmp_path / name).chmod(0o755)
+    launcher = SlurmLauncher(cluster(tmp_path, tmp_path))
+    launcher.cancel(JOB.key)
+    assert (tmp_path / "scancels").read_text().splitlines() == ["--batch --signal=TERM 17", "17"]
+    assert len((tmp_path / "asked").read_text().splitlines()) == 5
+    monkeypatch.setattr(slurm, "_KILL_SECONDS", 0)
+    for name in ("asked", "killed", "scancels"):
+        (tmp_path / name).unlink()
+    with pytest.raises(UnreachableError, match="Slurm job 17 was killed 0 s ago and has not ended on n1"):
+        launcher.cancel(JOB.key)
 
 
 @pytest.mark.parametrize(
