@@ -19,6 +19,7 @@ from ingestion.lake import Lake
 from ingestion.manifest import Contract, Digest
 
 _ROOT = "backups/mlflow"
+_JOURNALS = ("-journal", "-wal", "-shm")
 
 
 class BackupError(Exception):
@@ -79,8 +80,12 @@ def restore(lake: Lake, into: Path, name: str | None = None) -> Backup:
 
     Raises ``BackupError``.
     """
-    if into.exists():
-        raise BackupError(f"{into} is there already; stop the server, move that file away, and give the command again")
+    beside = [into.with_name(f"{into.name}{end}") for end in _JOURNALS]  # SQLite would play them into the copy
+    for file in (into, *beside):
+        if file.exists():
+            raise BackupError(
+                f"{file} is there already; stop the server, move that file away, and give the command again"
+            )
     known = backups(lake)
     chosen = [each for each in known if name in (None, each.folder.rpartition("/")[2])]
     if not chosen:

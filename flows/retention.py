@@ -10,6 +10,7 @@ from ingestion.lake import Entry, Lake
 from ingestion.manifest import Contract, SafeName
 from seismic_model.config import run_folder
 from seismic_model.train import ConfigError, read_config
+from seismic_model.training.checkpoint import folders as checkpoint_folders
 
 
 class Old(Contract):
@@ -48,7 +49,7 @@ def look(lake: Lake, now: datetime, older: timedelta) -> Found:
     old: list[Old] = []
     kept: list[Kept] = []
     for run in runs:
-        folders = _checkpoints(lake, run)
+        folders, checkpoints = _checkpoints(lake, run), checkpoint_folders(lake, run)
         why = _stays(lake, run, now, older)
         for folder, entries in sorted(folders.items()):
             names = {entry.key.rpartition("/")[2] for entry in entries}
@@ -56,6 +57,8 @@ def look(lake: Lake, now: datetime, older: timedelta) -> Found:
             step = folder.rpartition("/")[2]
             if why:
                 kept.append(Kept(run=run, reason=why, size=size))
+            elif folder not in checkpoints:
+                kept.append(Kept(run=run, reason=f"{step} is no checkpoint's folder", size=size))
             elif "in-use" in names:
                 kept.append(Kept(run=run, reason=f"{step} is in use", size=size))
             elif folder in parents:

@@ -160,7 +160,7 @@ def over_budget(asked: Request, lake: Lake, run: str) -> str:
     try:
         check_budget(lake, config, processes, budget, newest.step if newest else 0)
     except BudgetError as error:
-        return str(error)
+        return f"`budget` in the settings: {error}"  # by that word a notice goes out
     return ""
 
 

@@ -30,7 +30,7 @@ class WeeklyRetrain(FlowSpec):
     week = Parameter("week", help="ISO week, e.g. 2026-W49; default: this week", default="")
     surveys = Parameter("surveys", help="comma-separated names: train on these only; default: all", default="")
     size = Parameter("size", help="model size, one of the settings' recipes", default="tiny")
-    launcher = Parameter("launcher", help="where training runs: local or slurm", default="local")
+    launcher = Parameter("launcher", help="where training runs: local, slurm or eks", default="local")
     seed = Parameter("seed", help="seed of masks, crops and new weights", default=0)
     force = Parameter("force", help="train even when nothing is new or the week is done", default=False, is_flag=True)
 

@@ -111,4 +111,8 @@ def test_a_damaged_backup_is_not_put_back(tmp_path: Path) -> None:
         restore(lake, tmp_path / "restored.db")
     assert not (tmp_path / "restored.db").exists()
     lake.write(f"{made.folder}/mlflow.db", whole)
+    (tmp_path / "restored.db-wal").touch()
+    with pytest.raises(BackupError, match=r"restored.db-wal is there already"):
+        restore(lake, tmp_path / "restored.db")
+    (tmp_path / "restored.db-wal").unlink()
     assert restore(lake, tmp_path / "restored.db") == made

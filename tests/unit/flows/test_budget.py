@@ -12,6 +12,8 @@ from planned import plan as planned
 
 from flows import budget as budgets
 from flows.budget import BudgetError, Meter, check_budget, cost, estimate
+from flows.notify import notices
+from flows.report import WeekResult
 from flows.settings import Budget, SettingsError, read_settings
 from flows.steps import decide
 from ingestion.lake import Lake
@@ -99,6 +101,15 @@ def test_a_week_over_its_budget_ends_with_the_reason(lake: Lake) -> None:
     assert run is None
     assert "its budget is 0.0 (" in why
     assert decide(asked(lake, week="2026-W48"), "datasets/2026-W48.json", "") == ("2026-w48-tiny-s0", "")
+
+
+@pytest.mark.parametrize("budget", [{"gpu_hours": 1e-9}, {"gpu_hours": 1, "gpu": "h2000"}])
+def test_people_are_told_of_a_week_that_its_budget_keeps_from_training(lake: Lake, budget: dict[str, Any]) -> None:
+    planned(lake)
+    _, why = decide(asked(lake, RAW | {"budget": budget}, week="2026-W48"), "datasets/2026-W48.json", "")
+    (notice,) = notices(WeekResult("2026-W48", [], why_not=why), "s3://lake/report.html")
+    assert notice.kind == "budget"
+    assert notice.text.startswith("nothing was trained: ")
 
 
 def test_what_makes_no_sense_in_a_budget_is_said_by_name(lake: Lake) -> None:

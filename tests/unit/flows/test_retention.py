@@ -75,6 +75,14 @@ def test_deleting_takes_exactly_what_was_listed(lake: Lake) -> None:
     assert can_go(lake) == []
 
 
+def test_a_copy_that_a_person_laid_beside_checkpoints_stays(lake: Lake) -> None:
+    lake.write("runs/old/checkpoints/step-00000010-good/manifest.json", b"{}")
+    lake.write("runs/old/checkpoints/notes.txt", b"mine")
+    assert "stays  old: step-00000010-good is no checkpoint's folder" in run(lake, "--delete").output
+    assert lake.exists("runs/old/checkpoints/step-00000010-good/manifest.json")
+    assert lake.exists("runs/old/checkpoints/notes.txt")
+
+
 def test_a_run_that_is_not_finished_or_not_old_enough_keeps_everything(lake: Lake) -> None:
     checkpoint(lake, "unfinished", 10)
     checkpoint(lake, "young", 10)
