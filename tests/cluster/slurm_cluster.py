@@ -221,10 +221,13 @@ def _processes(configuration: Path) -> list[psutil.Process]:
 
 
 def _variable(process: psutil.Process, name: str) -> str | None:
-    try:
-        return process.environ().get(name)
-    except (psutil.Error, OSError):
-        return None
+    """Read as it is: a step daemon writes its title over the beginning of its environment, where psutil gives up."""
+    start = f"{name}=".encode()
+    with suppress(OSError):
+        for entry in Path(f"/proc/{process.pid}/environ").read_bytes().split(b"\0"):
+            if entry.startswith(start):
+                return entry[len(start) :].decode(errors="replace")
+    return None
 
 
 def _keep(folder: Path) -> None:
