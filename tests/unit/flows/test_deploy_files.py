@@ -280,6 +280,23 @@ def test_the_timer_runs_last_sundays_week_whenever_it_comes(tmp_path: Path) -> N
     sunday = today - timedelta(days=today.isoweekday() % 7)
     assert given[given.index("--week") + 1] == iso_week(sunday)
     assert given[given.index("--lake") + 1] == "s3://lake/with space; id"
+    assert "--config" not in given
+
+
+def test_the_timer_takes_its_settings_and_its_launcher(tmp_path: Path) -> None:
+    python = tmp_path / ".venv" / "bin" / "python"
+    python.parent.mkdir(parents=True)
+    python.write_text('#!/bin/sh\nprintf "%s\\n" "$@"\n')
+    python.chmod(0o755)
+    variables = {"LAKE": "s3://lake", "SETTINGS": "/etc/my week.yaml", "LAUNCHER": "slurm", "PATH": os.environ["PATH"]}
+
+    done = subprocess.run(
+        [DEPLOY / "systemd" / "run-week"], cwd=tmp_path, env=variables, capture_output=True, text=True, check=True
+    )
+
+    given = done.stdout.splitlines()
+    assert given[given.index("--config") :][:4] == ["--config", "settings", "/etc/my week.yaml", "run"]
+    assert given[given.index("--launcher") + 1] == "slurm"
 
 
 def test_the_container_file_copies_what_exists_and_holds_no_secret() -> None:
