@@ -125,6 +125,8 @@ class _Follower:
 
     def follow(self, job: Job) -> None:
         """Submit, watch, and submit again, until the run is finished or that makes no sense."""
+        if self.reached >= self.config.steps:  # while nobody looked
+            return
         self._wait_for_other_runs()
         self._patiently(self.launcher.submit, job)
         began = time.monotonic()

@@ -96,6 +96,16 @@ def failed(cause: Cause, *nodes: str) -> Status:
     return Status(State.FAILED, 1, "the end of the log", cause, "job 1 on n1", nodes)
 
 
+def finished(config: RunConfig) -> Callable[[], Status]:
+    """The job's good end, with its last checkpoint."""
+
+    def event() -> Status:
+        commit(config, STEPS)
+        return WELL
+
+    return event
+
+
 def follow(config: RunConfig, *events: Event) -> tuple[Scripted, Watched]:
     launcher, view = Scripted(list(events)), Watched()
     train(config, 2, launcher, view, patience=QUICK)
@@ -103,9 +113,14 @@ def follow(config: RunConfig, *events: Event) -> tuple[Scripted, Watched]:
 
 
 def test_a_finished_run_ends(config: RunConfig) -> None:
-    commit(config, STEPS)
-    launcher, _ = follow(config, RUNNING, WELL)
+    launcher, _ = follow(config, RUNNING, finished(config))
     assert len(launcher.submitted) == 1
+
+
+def test_a_run_that_was_finished_while_nobody_looked_needs_no_job(config: RunConfig) -> None:
+    commit(config, STEPS)
+    launcher, _ = follow(config, WELL)
+    assert launcher.submitted == []
 
 
 @pytest.mark.parametrize("cause", list(Cause))
@@ -131,14 +146,12 @@ def test_new_checkpoints_start_the_counting_anew(config: RunConfig) -> None:
 
 
 def test_bad_nodes_are_left_out_from_then_on(config: RunConfig) -> None:
-    commit(config, STEPS)
     lost = [failed(Cause.NODE_LOST, "n1"), failed(Cause.NODE_LOST, "n3", "n1")]
-    launcher, _ = follow(config, *lost, WELL)
+    launcher, _ = follow(config, *lost, finished(config))
     assert [job.exclude for job in launcher.submitted] == [(), ("n1",), ("n1", "n3")]
 
 
 def test_a_job_without_a_sign_of_life_is_ended_and_started_again(config: RunConfig) -> None:
-    commit(config, STEPS)
     lake, key = Lake(config.lake), f"{run_folder(config.run)}/heartbeat.json"
     lake.write(key, b"{}")
     path = Path(lake.uri.removeprefix("file://")) / key
@@ -147,24 +160,22 @@ def test_a_job_without_a_sign_of_life_is_ended_and_started_again(config: RunConf
     clock = iter([time.time(), time.time() + 20, hour, hour])
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("flows.training.time.time", lambda: next(clock))
-        launcher, view = follow(config, RUNNING, RUNNING, RUNNING, RUNNING, WELL)
+        launcher, view = follow(config, RUNNING, RUNNING, RUNNING, RUNNING, finished(config))
     assert (launcher.cancelled, len(launcher.submitted)) == (1, 2)
     assert any("standing still" in words for words in view.said)
 
 
 def test_a_job_that_waited_for_nodes_again_has_time_to_start(config: RunConfig) -> None:
-    commit(config, STEPS)
     now = time.time()
     clock = iter([now, now + 3600])
     waiting = Status(State.PENDING, None, "", place="job 1")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("flows.training.time.time", lambda: next(clock))
-        launcher, _ = follow(config, RUNNING, waiting, RUNNING, WELL)
+        launcher, _ = follow(config, RUNNING, waiting, RUNNING, finished(config))
     assert launcher.cancelled == 0
 
 
 def test_a_store_whose_clock_is_behind_is_no_hang(config: RunConfig) -> None:
-    commit(config, STEPS)
     lake, key = Lake(config.lake), f"{run_folder(config.run)}/heartbeat.json"
     now = time.time()
 
@@ -179,27 +190,25 @@ def test_a_store_whose_clock_is_behind_is_no_hang(config: RunConfig) -> None:
     clock = iter([now, now + 40, now + 80, now + 120])
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("flows.training.time.time", lambda: next(clock))
-        launcher, _ = follow(config, beat(0), beat(40), beat(80), beat(120), WELL)
+        launcher, _ = follow(config, beat(0), beat(40), beat(80), beat(120), finished(config))
     assert launcher.cancelled == 0
 
 
 def test_slow_steps_are_no_hang(config: RunConfig) -> None:
-    commit(config, STEPS)
     lake = Lake(config.lake)
     lake.write(f"{run_folder(config.run)}/metrics.jsonl", json.dumps({"step": 1, "seconds": 500.0}).encode())
     now = time.time()
     clock = iter([now, now + 4000])
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("flows.training.time.time", lambda: next(clock))
-        launcher, view = follow(config, RUNNING, RUNNING, WELL)
+        launcher, view = follow(config, RUNNING, RUNNING, finished(config))
     assert launcher.cancelled == 0
     assert view.steps == [1]
 
 
 def test_a_scheduler_that_is_away_is_waited_for(config: RunConfig) -> None:
-    commit(config, STEPS)
     away = UnreachableError("the controller does not answer")
-    launcher, view = follow(config, RUNNING, away, away, RUNNING, WELL)
+    launcher, view = follow(config, RUNNING, away, away, RUNNING, finished(config))
     assert len(launcher.submitted) == 1
     assert "waiting for the scheduler: the controller does not answer" in view.said
 
@@ -244,8 +253,7 @@ def test_a_job_is_stopped_before_its_budget_is_exceeded_and_all_it_used_is_kept(
 
 
 def test_without_a_budget_what_is_used_is_kept_all_the_same(config: RunConfig) -> None:
-    commit(config, STEPS)
-    follow(config, RUNNING, RUNNING, WELL)
+    follow(config, RUNNING, RUNNING, finished(config))
     used = cost(Lake(config.lake), "r")
     assert used is not None
     assert used.seconds > 0
@@ -255,11 +263,10 @@ def test_without_a_budget_what_is_used_is_kept_all_the_same(config: RunConfig) -
 def test_another_run_on_the_lake_is_waited_for_and_named_when_it_does_not_end(config: RunConfig) -> None:
     lake = Lake(config.lake)
     other = acquire(lake, "other-week", "process 7 of n1")
-    launcher, view = Scripted([RUNNING, WELL]), Watched()
+    launcher, view = Scripted([RUNNING, finished(config)]), Watched()
     with pytest.raises(TrainingFailedError, match=r"held by run other-week \(process 7 of n1\) since"):
         train(config, 2, launcher, view, patience=replace(QUICK, other_run=0))
     assert not launcher.submitted
-    commit(config, STEPS)
     Timer(0.3, other.release).start()
     train(config, 2, launcher, view, patience=QUICK)
     assert len(launcher.submitted) == 1
@@ -282,6 +289,5 @@ def test_a_run_that_was_refused_since_another_began_in_the_same_moment_waits_for
 
 def test_the_own_lease_of_a_run_is_not_waited_for(config: RunConfig) -> None:
     acquire(Lake(config.lake), config.run, "its job")
-    commit(config, STEPS)
-    launcher, _ = follow(config, RUNNING, WELL)
+    launcher, _ = follow(config, RUNNING, finished(config))
     assert len(launcher.submitted) == 1
