@@ -38,7 +38,7 @@ from seismic_model.data.freeze import NothingTrainableError, freeze
 from seismic_model.data.sampling import check_processes
 from seismic_model.evaluation.scores import Decision, Evaluation, evaluation_path
 from seismic_model.train import read_config
-from seismic_model.training.metrics import describe, read_metrics
+from seismic_model.training.metrics import MetricsError, describe, read_metrics
 
 DEFAULT_SETTINGS = Path(__file__).with_name("weekly.yaml")
 
@@ -196,7 +196,7 @@ def _init(asked: Request, lake: Lake) -> Init:
 
 def train(asked: Request, config_uri: str, card: Any) -> str:
     """Launch or attach, and follow to the end; why it failed for good, or "". Raises ``WithdrawnError``."""
-    from seismic_model.training.checkpoint import latest
+    from seismic_model.training.checkpoint import CheckpointError, latest
 
     config, lake, dataset = _run(config_uri)
     refuse_withdrawn(lake, dataset)
@@ -204,17 +204,20 @@ def train(asked: Request, config_uri: str, card: Any) -> str:
         return ""  # the flow was killed afterwards; nodes are not asked for to find that out
     recipe = asked.settings.recipe(asked.size)
     patience = Patience(hang=60 * asked.settings.hang_minutes)
+    place = launcher(asked.launcher, asked.settings)
     try:
+        if (pause := paused(lake)) and not runs_now(lake, config.run, place):
+            return f"{pause}; `week resume` ends that, then start the week again"
         follow(
             config,
             recipe.processes,
-            launcher(asked.launcher, asked.settings),
+            place,
             _View(card, config.steps),
             recipe.hours,
             patience,
             asked.settings.budget,
         )
-    except (TrainingFailedError, LauncherError) as error:
+    except (TrainingFailedError, LauncherError, MetricsError, CheckpointError) as error:
         return str(error)
     return ""
 

@@ -6,6 +6,7 @@ sense (``AGAIN``); every new checkpoint starts the counting anew, so a long run 
 
 from __future__ import annotations
 
+import math
 import os
 import time
 from collections import Counter
@@ -125,10 +126,8 @@ class _Follower:
 
     def follow(self, job: Job) -> None:
         """Submit, watch, and submit again, until the run is finished or that makes no sense."""
-        if self.reached >= self.config.steps:  # while nobody looked
-            return
         self._wait_for_other_runs()
-        self._patiently(self.launcher.submit, job)
+        self._submit(job)
         began = time.monotonic()
         while True:
             status = self._patiently(self.launcher.find, job.key) or _lost()
@@ -157,6 +156,8 @@ class _Follower:
     def _again(self, job: Job, status: Status) -> Job:
         """Submit ``job`` again, away from the nodes that failed it, or raise ``TrainingFailedError``."""
         cause = status.cause or Cause.ERROR
+        if cause is Cause.TIME_LIMIT and self.meter.left() < self.patience.save:
+            cause = Cause.BUDGET
         if (committed := self._committed()) > self.reached:
             self.reached = committed
             self.failures.clear()
@@ -171,8 +172,13 @@ class _Follower:
         time.sleep(self.patience.again * self.failures.total())
         self._wait_for_other_runs()  # which may have been the cause
         job = replace(job, exclude=bad)
-        self._patiently(self.launcher.submit, job)
+        self._submit(job)
         return job
+
+    def _submit(self, job: Job) -> None:
+        """Submit ``job`` with no more time than its budget has left, so that it ends there though nobody follows it."""
+        hours = min(job.hours or math.inf, self.meter.left() / 3600)
+        self._patiently(self.launcher.submit, replace(job, hours=hours) if math.isfinite(hours) else job)
 
     def _why(self, cause: Cause, status: Status) -> str:
         times = self.failures[cause]

@@ -10,7 +10,7 @@ registered is found and used as it is, and a training job that still runs is att
 from __future__ import annotations
 
 import yaml
-from metaflow import Config, FlowSpec, Parameter, card, catch, current, retry, step
+from metaflow import Config, FlowSpec, Parameter, card, catch, current, retry, step, timeout
 
 import flows
 import ingestion
@@ -52,6 +52,7 @@ class WeeklyRetrain(FlowSpec):
 
     @catch(var="ingest_failure")
     @retry(times=2, minutes_between_retries=0)
+    @timeout(hours=24)
     @card(type="blank", id="survey")
     @step
     def ingest(self):
@@ -62,6 +63,7 @@ class WeeklyRetrain(FlowSpec):
 
     @catch(var="validation_failure")
     @retry(times=2, minutes_between_retries=0)
+    @timeout(hours=24)
     @card(type="blank", id="verdict")
     @step
     def validate(self):
@@ -72,7 +74,8 @@ class WeeklyRetrain(FlowSpec):
         cards.survey(current.card["verdict"], self.outcome, surveys.pictures_of(self.lake, self.outcome))
         self.next(self.collect)
 
-    @retry(times=2, minutes_between_retries=0)
+    @retry(times=2, minutes_between_retries=2)
+    @timeout(hours=4)
     @step
     def collect(self, inputs):
         """Keep what became of each survey."""
@@ -84,7 +87,8 @@ class WeeklyRetrain(FlowSpec):
             print(cards.survey_line(outcome))
         self.next(self.freeze)
 
-    @retry(times=2, minutes_between_retries=0)
+    @retry(times=2, minutes_between_retries=2)
+    @timeout(hours=4)
     @step
     def freeze(self):
         """The week's data set: passing surveys, held-out places, difference to last week."""
@@ -100,14 +104,16 @@ class WeeklyRetrain(FlowSpec):
         print(f"run {self.run_name}" if self.run_name else f"nothing to train: {self.why_not}")
         self.next({"train": self.plan, "nothing": self.report}, condition="action")
 
-    @retry(times=2, minutes_between_retries=0)
+    @retry(times=2, minutes_between_retries=2)
+    @timeout(hours=4)
     @step
     def plan(self):
         """The run's configuration, resolved and frozen on the lake before anything is launched."""
         self.config_uri = steps.plan(self.request, self.dataset, self.run_name)
         self.next(self.train)
 
-    @retry(times=3, minutes_between_retries=0)
+    @retry(times=3, minutes_between_retries=2)
+    @timeout(hours=162)
     @card(type="blank", id="training", refresh_interval=5)
     @step
     def train(self):
@@ -118,7 +124,8 @@ class WeeklyRetrain(FlowSpec):
         print(self.why_not)
         self.next({"well": self.evaluate, "failed": self.report}, condition="ended")
 
-    @retry(times=2, minutes_between_retries=0)
+    @retry(times=2, minutes_between_retries=2)
+    @timeout(hours=24)
     @step
     def evaluate(self):
         """Candidate and champion on the same held-out regions."""
@@ -132,7 +139,8 @@ class WeeklyRetrain(FlowSpec):
         print("; ".join(self.decision.reasons))
         self.next(self.register)
 
-    @retry(times=2, minutes_between_retries=0)
+    @retry(times=2, minutes_between_retries=2)
+    @timeout(hours=4)
     @step
     def register(self):
         """A winner becomes the challenger in MLflow; a loser is only reported."""
@@ -140,7 +148,8 @@ class WeeklyRetrain(FlowSpec):
         self.trained = steps.Trained(self.config_uri, self.scores, self.decision, version)
         self.next(self.report)
 
-    @retry(times=2, minutes_between_retries=0)
+    @retry(times=2, minutes_between_retries=2)
+    @timeout(hours=4)
     @card(type="html", id="report")
     @step
     def report(self):

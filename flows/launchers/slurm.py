@@ -30,6 +30,7 @@ _ANSWER_SECONDS = 120  # in which Slurm answers, its own retries included
 _LOG_TAIL = 4000  # bytes
 _LONGEST_COMMAND = 120_000  # bytes; Linux takes 131,072 in one argument
 _NODE = re.compile(r"[A-Za-z0-9._-]+")
+_NUMBERS = re.compile(r"^(\d+)(?:;.*)?$", re.MULTILINE)  # lines of sbatch; a login shell may say more
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _SILENT = (
     "Unable to contact slurm controller",
@@ -53,7 +54,7 @@ _CAUSES = {
     "CANCELLED": Cause.CANCELLED,
     "REVOKED": Cause.CANCELLED,
 }
-_QUEUE = "squeue --noheader --all --states=all --format='%A|%T|%N|%e|%r|%k'"
+_QUEUE = "squeue --me --noheader --all --states=all --format='%A|%T|%N|%e|%r|%k'"
 _MARK = "==sfm=="
 
 
@@ -96,7 +97,7 @@ class SlurmLauncher:
         )
         if len(command) > _LONGEST_COMMAND:
             raise LauncherError(f"the job's script has {len(script)} characters; Slurm takes it up to about 80,000")
-        own = int(self._run(command, f"Slurm does not take job {job.name!r}").split(";")[0])
+        own = int(_NUMBERS.findall(self._run(command, f"Slurm does not take job {job.name!r}"))[-1])
         rows = self._active(job.key)
         older = any(row.number < own for row in rows)  # submitted in the same moment by another flow
         hopeless = [row.reason for row in rows if row.number == own and row.reason in _HOPELESS]
@@ -135,7 +136,7 @@ class SlurmLauncher:
         for row in self._active(key):
             how = "" if row.waits else "--batch --signal=TERM "
             if row.state != "COMPLETING":  # which Slurm refuses to signal
-                self._run(f"scancel {how}{row.number}", complaint)
+                self._run(f"scancel {how}{row.number} || true", complaint)  # it may have ended just now
         for row in self._left(key, _SAVE_SECONDS + 10):
             self._run(f"scancel {row.number}", complaint)
         if left := self._left(key, _KILL_SECONDS):  # the next submit would take it for one that goes on

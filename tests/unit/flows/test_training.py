@@ -117,12 +117,6 @@ def test_a_finished_run_ends(config: RunConfig) -> None:
     assert len(launcher.submitted) == 1
 
 
-def test_a_run_that_was_finished_while_nobody_looked_needs_no_job(config: RunConfig) -> None:
-    commit(config, STEPS)
-    launcher, _ = follow(config, WELL)
-    assert launcher.submitted == []
-
-
 @pytest.mark.parametrize("cause", list(Cause))
 def test_each_cause_is_tried_again_as_often_as_makes_sense(config: RunConfig, cause: Cause) -> None:
     launcher, view = Scripted([failed(cause)]), Watched()
@@ -250,6 +244,18 @@ def test_a_job_is_stopped_before_its_budget_is_exceeded_and_all_it_used_is_kept(
     assert used is not None
     assert 1740 <= used.seconds < 1800
     assert used.gpu_hours_allowed == 1
+
+
+def test_a_job_gets_no_more_time_than_its_budget_has_left(config: RunConfig) -> None:
+    lake = Lake(config.lake)
+    launcher = Scripted([finished(config)])
+    train(config, 2, launcher, Watched(), hours=100, patience=QUICK, budget=Budget(gpu_hours=3))
+    assert launcher.submitted[0].hours == pytest.approx(1.5, abs=0.01)
+    lake.write(f"{run_folder('r')}/metrics.jsonl", json.dumps({"step": 1, "seconds": 1.5 * 3600}).encode())
+    launcher = Scripted([failed(Cause.TIME_LIMIT)])
+    with pytest.raises(TrainingFailedError, match="the end of its budget"):
+        train(config, 2, launcher, Watched(), hours=100, patience=QUICK, budget=Budget(gpu_hours=3))
+    assert len(launcher.submitted) == 1
 
 
 def test_without_a_budget_what_is_used_is_kept_all_the_same(config: RunConfig) -> None:
