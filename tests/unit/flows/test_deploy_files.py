@@ -200,6 +200,7 @@ def test_nothing_is_left_to_fill_in(filled: Path) -> None:
 
 @pytest.fixture
 def aws(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setattr(boto3, "DEFAULT_SESSION", None)  # which keeps the credentials of its first use
     for name in ("AWS_ENDPOINT_URL", "AWS_PROFILE"):
         monkeypatch.delenv(name, raising=False)
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):

@@ -37,6 +37,7 @@ EKS = {"Eks": {"ClusterArn": "arn:aws:eks:us-east-1:123456789012:cluster/seismic
 def _no_account(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     for name in ("AWS_ENDPOINT_URL", "AWS_PROFILE", "MLFLOW_TRACKING_URI", "AWS_SESSION_TOKEN"):
         monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(boto3, "DEFAULT_SESSION", None)  # which keeps the credentials of its first use
     for name, value in {
         "AWS_ACCESS_KEY_ID": "testing",
         "AWS_SECRET_ACCESS_KEY": "testing",

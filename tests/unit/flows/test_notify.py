@@ -105,10 +105,19 @@ def test_without_channels_nothing_is_sent_and_nothing_marked(lake: Lake, monkeyp
     assert not list(lake.objects())
 
 
-@mock_aws
-def test_sns_gets_it_in_the_region_of_its_topic(lake: Lake, hook: Hook, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def aws(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Set before moto sets its own, and so put back after it."""
+    monkeypatch.setattr(boto3, "DEFAULT_SESSION", None)  # which keeps the credentials of its first use
+    monkeypatch.delenv("AWS_ENDPOINT_URL", raising=False)
     for name, value in {"AWS_ACCESS_KEY_ID": "x", "AWS_SECRET_ACCESS_KEY": "x", "AWS_REGION": "us-east-1"}.items():
         monkeypatch.setenv(name, value)
+    with mock_aws():
+        yield
+
+
+@pytest.mark.usefixtures("aws")
+def test_sns_gets_it_in_the_region_of_its_topic(lake: Lake, hook: Hook, monkeypatch: pytest.MonkeyPatch) -> None:
     topic = boto3.client("sns", region_name="eu-west-1").create_topic(Name="weeks")["TopicArn"]
     monkeypatch.setenv("SFM_SNS_TOPIC", topic)
     notify(lake, NOTICE)
@@ -119,13 +128,11 @@ def test_sns_gets_it_in_the_region_of_its_topic(lake: Lake, hook: Hook, monkeypa
     assert len(hook.bodies) == 1  # both channels
 
 
-@mock_aws
+@pytest.mark.usefixtures("aws")
 def test_one_channel_that_fails_does_not_keep_the_other_from_it(
     lake: Lake, hook: Hook, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setenv("SFM_SNS_TOPIC", f"arn:aws:sns:us-east-1:{DEFAULT_ACCOUNT_ID}:not-there")
-    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
-        monkeypatch.setenv(name, "x")
     notify(lake, NOTICE)
     assert len(hook.bodies) == 1
     assert "sns did not take the notice" in caplog.text
