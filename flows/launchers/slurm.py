@@ -55,6 +55,8 @@ _CAUSES = {
     "REVOKED": Cause.CANCELLED,
 }
 _QUEUE = "squeue --me --noheader --all --states=all --format='%A|%T|%N|%e|%r|%k'"
+# sbatch hands on what it finds in its environment: secrets of the flow, where that runs beside it
+_BARE = 'env -i ${SLURM_CONF:+SLURM_CONF="$SLURM_CONF"} PATH="$PATH" HOME="$HOME"'
 _MARK = "==sfm=="
 
 
@@ -93,7 +95,7 @@ class SlurmLauncher:
         command = (
             f"umask 077; mkdir -p {state} && cd {state} && new=$(mktemp script.XXXXXX) &&"
             f" printf %s {encoded} | base64 -d > $new && mv $new script.sh &&"
-            " number=$(sbatch --parsable script.sh) && echo $number | tee -a submitted"
+            f" number=$({_BARE} sbatch --parsable script.sh) && echo $number | tee -a submitted"
         )
         if len(command) > _LONGEST_COMMAND:
             raise LauncherError(f"the job's script has {len(script)} characters; Slurm takes it up to about 80,000")

@@ -28,6 +28,8 @@ here = f"{os.environ['SLURM_JOB_ID']}-{os.environ.get('SLURM_RESTART_COUNT', '0'
 print(f"rank {os.environ['RANK']} of {os.environ['WORLD_SIZE']}\\n", end="", flush=True)
 if "save" in how:
     signal.signal(signal.SIGTERM, lambda *_: ((folder / f"saved-{here}").touch(), sys.exit(0)))
+if "tell" in how:
+    (folder / "environment").write_text(repr(dict(os.environ)))
 if "memory" in how:
     raise MemoryError("CUDA out of memory. Tried to allocate 20.00 GiB.")
 while "wait" in how and not (folder / "go").exists():
@@ -105,6 +107,16 @@ def test_a_job_is_found_by_its_key_and_its_end_is_told(launcher: SlurmLauncher, 
     assert [node for _, _, node, _ in started(place)] == ["n1", "n1", "n2", "n2"]
     assert status.place.endswith(" on n[1-2]")
     assert status.bad_nodes == ()
+
+
+def test_a_job_gets_nothing_of_the_flows_environment(
+    launcher: SlurmLauncher, place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SFM_WEBHOOK_URL", "https://secret")
+    launcher.submit(job(place, "0", "tell"))
+    assert wait_for(launcher, job(place).key, State.SUCCEEDED).exit_code == 0
+    assert "SLURM_JOB_ID" in (place / "environment").read_text()
+    assert "secret" not in (place / "environment").read_text()
 
 
 def test_a_job_that_failed_is_not_put_back_and_can_be_submitted_again(launcher: SlurmLauncher, place: Path) -> None:

@@ -63,6 +63,7 @@ class Week:
             "python": sys.executable,
             "working_directory": str(REPOSITORY),
             "processes_per_node": 1,
+            "environment": {name: value for name, value in os.environ.items() if name.startswith("AWS_")},
         }
         settings = self.folder / f"{week}.yaml"
         settings.write_text(yaml.safe_dump(SETTINGS | {"slurm": slurm | cluster}))
