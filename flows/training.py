@@ -141,7 +141,7 @@ class _Follower:
             if status.state is State.RUNNING and self.meter.left() < self.patience.save:
                 status = self._stopped(job.key, Cause.BUDGET, "its budget is used up")
             if status.state is State.FAILED:
-                job = self._again(job, status)
+                job, began = self._again(job, status), time.monotonic()
             self.launcher.wait(job.key, self.patience.poll * (1 if time.monotonic() - began < 60 else 10))
 
     def _wait_for_other_runs(self) -> None:
