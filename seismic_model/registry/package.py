@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from seismic_model.training.checkpoint import CheckpointManifest
 
 _CODE = {  # what the model needs of this project, and no more
-    ingestion: ("__init__.py", "manifest.py"),
+    ingestion: ("__init__.py", "manifest.py", "names.py"),
     seismic_model: ("__init__.py", "config.py", "model/*.py"),
 }
 _LIBRARIES = ("mlflow", "torch", "numpy", "pydantic", "safetensors")

@@ -161,7 +161,7 @@ def test_data_docs_open_without_a_network(lake: Lake, tmp_path: Path) -> None:
         validate(lake, manifest.survey, manifest.digest)
     index = data_docs(lake, tmp_path / "docs")
     text = index.read_text()
-    assert "2 validated surveys" in text
+    assert "2 surveys were converted and validated, 1 of them are held back" in text
     assert '<span class="held">no-lateral-continuity</span> (hold): neighbouring traces' in text
     assert "<script" not in text
     links = re.findall(r'href="([^"]+)"', text)
