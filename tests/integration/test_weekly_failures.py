@@ -12,6 +12,9 @@ from ingestion.lake import Lake
 from seismic_model.training.checkpoint import latest
 
 
+pytestmark = pytest.mark.timeout(900)  # whole weeks, on a machine that may be busy
+
+
 @pytest.fixture(scope="module")
 def segy(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
     return made_surveys(tmp_path_factory.mktemp("segy"))

@@ -21,6 +21,9 @@ from seismic_model.registry.versions import aliases, connect, versions
 from seismic_model.training.checkpoint import committed, latest
 
 
+pytestmark = pytest.mark.timeout(900)  # whole weeks, on a machine that may be busy
+
+
 @pytest.fixture(scope="module")
 def segy(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
     return made_surveys(tmp_path_factory.mktemp("segy"))
