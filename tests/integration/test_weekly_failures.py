@@ -11,7 +11,6 @@ from weeks import RUN, WEEK, Place, made_surveys
 from ingestion.lake import Lake
 from seismic_model.training.checkpoint import latest
 
-
 pytestmark = pytest.mark.timeout(900)  # whole weeks, on a machine that may be busy
 
 

@@ -20,7 +20,6 @@ from ingestion.quarantine import reports
 from seismic_model.registry.versions import aliases, connect, versions
 from seismic_model.training.checkpoint import committed, latest
 
-
 pytestmark = pytest.mark.timeout(900)  # whole weeks, on a machine that may be busy
 
 
