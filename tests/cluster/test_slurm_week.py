@@ -16,6 +16,7 @@ import psutil
 import pytest
 import yaml
 from slurm_cluster import NODES, Cluster
+from weeks import SETTINGS
 
 from ingestion.lake import Lake
 from ingestion.synthetic import BASINS, make_survey, write_segy
@@ -24,24 +25,7 @@ from seismic_model.training.checkpoint import latest
 
 pytestmark = pytest.mark.timeout(1200)
 REPOSITORY = Path(__file__).parents[2]
-STEPS = 12
-SETTINGS = {
-    "split": {"cell_size": 700, "held_out_share": 0.2, "salt": "tests", "held_out_surveys": ["deltaic"]},
-    "gate": {"margin": -10, "survey_tolerance": 10},  # every candidate wins: this is about the week, not the model
-    "recipes": {
-        "tiny": {
-            "window": [16, 16, 16],
-            "keep_ratio": 0.25,
-            "steps": STEPS,
-            "batch": 4,
-            "learning_rate": 0.001,
-            "warmup_steps": 2,
-            "cp": 2,
-            "processes": 2,
-            "checkpoint_every": 3,
-        }
-    },
-}
+STEPS = 12  # of the recipe in SETTINGS
 
 
 @dataclass(frozen=True)
