@@ -20,7 +20,7 @@ from flows.planning import configured, draft_of, resolved
 from flows.report import Summary, WeekResult, kept, publish
 from flows.settings import SettingsError, read_settings
 from flows.surveys import outcomes_of, publish_index
-from flows.training import Patience, TrainingFailedError, runs_now
+from flows.training import Patience, TrainingFailedError, committed_steps, runs_now
 from flows.training import train as follow
 from flows.week import Outcome, Request, iso_week, outcome, outcome_key, run_name
 from ingestion.lake import Lake
@@ -149,16 +149,14 @@ def why_not_train(asked: Request, lake: Lake, frozen: Dataset, run: str) -> str:
 
 def over_budget(asked: Request, lake: Lake, run: str) -> str:
     """Why the settings' budget has no room for ``run``; empty when it has, or when there is none."""
-    from seismic_model.training.checkpoint import latest
-
     budget, processes = asked.settings.budget, asked.settings.recipe(asked.size).processes
     if budget is None:
         return ""
-    newest, config = latest(lake, run), draft_of(asked, lake, run)
-    if newest and newest.step >= config.steps:
+    config, done = draft_of(asked, lake, run), committed_steps(lake, run)
+    if done >= config.steps:
         return ""  # scoring it costs none of it
     try:
-        check_budget(lake, config, processes, budget, newest.step if newest else 0)
+        check_budget(lake, config, processes, budget, done)
     except BudgetError as error:
         return f"`budget` in the settings: {error}"  # by that word a notice goes out
     return ""
@@ -196,11 +194,11 @@ def _init(asked: Request, lake: Lake) -> Init:
 
 def train(asked: Request, config_uri: str, card: Any) -> str:
     """Launch or attach, and follow to the end; why it failed for good, or "". Raises ``WithdrawnError``."""
-    from seismic_model.training.checkpoint import CheckpointError, latest
+    from seismic_model.training.checkpoint import CheckpointError
 
     config, lake, dataset = _run(config_uri)
     refuse_withdrawn(lake, dataset)
-    if (newest := latest(lake, config.run)) and newest.step >= config.steps:
+    if committed_steps(lake, config.run) >= config.steps:
         return ""  # the flow was killed afterwards; nodes are not asked for to find that out
     recipe = asked.settings.recipe(asked.size)
     patience = Patience(hang=60 * asked.settings.hang_minutes)

@@ -19,7 +19,7 @@ from flows.launchers import Cause, Job, Launcher, State, Status, UnreachableErro
 from flows.settings import Budget
 from ingestion.lake import Lake
 from seismic_model.config import RunConfig, run_folder
-from seismic_model.training.lease import TTL_SECONDS, holder
+from seismic_model.training.lease import PLACE_VARIABLE, TTL_SECONDS, Holder, holder
 from seismic_model.training.metrics import read_metrics
 
 K = TypeVar("K")
@@ -93,6 +93,14 @@ def train(
     _Follower(config, launcher, view, patience, meter).follow(_job(config, processes, hours))
 
 
+def committed_steps(lake: Lake, run: str) -> int:
+    """Steps in the newest committed checkpoint of ``run``."""
+    from seismic_model.training.checkpoint import latest  # torch, which most steps do not need
+
+    newest = latest(lake, run)
+    return newest.step if newest else 0
+
+
 def runs_now(lake: Lake, run: str, launcher: Launcher) -> bool:
     """Whether a job of ``run`` waits or runs."""
     status = launcher.find(job_key(lake, run))
@@ -117,8 +125,9 @@ class _Follower:
     def __init__(self, config: RunConfig, launcher: Launcher, view: View, patience: Patience, meter: Meter) -> None:
         self.config, self.launcher, self.view, self.patience, self.meter = config, launcher, view, patience, meter
         self.lake = Lake(config.lake)
+        self.place = ""  # of this start's jobs
         self.failures: Counter[Cause] = Counter()
-        self.reached = self._committed()
+        self.reached = committed_steps(self.lake, config.run)
         self.shown = 0
         self.sign = 0.0  # when the store says that the heartbeat was written last
         self.moved: float | None = None  # when that was seen to change; None while the job does not run
@@ -126,39 +135,56 @@ class _Follower:
 
     def follow(self, job: Job) -> None:
         """Submit, watch, and submit again, until the run is finished or that makes no sense."""
-        self._wait_for_other_runs()
-        self._submit(job)
+        self.place = self._patiently(lambda _: self.launcher.place(), job)
+        while self._is_to_train():
+            self._submit(job)
+            status = self._watched(job)
+            if status.state is State.SUCCEEDED:
+                self._check_finished()
+            else:
+                job = self._again(job, status)
+
+    def _is_to_train(self) -> bool:
+        """Whether steps are left, once nobody else trains: two starts never do at once on a lake.
+
+        Another run is waited for as long as ``patience`` says, and one that was killed holds the lake until its lease
+        expires; this run, started at another place, is watched there.
+        """
+        deadline = time.monotonic() + self.patience.other_run
+        while (left := self._steps_left()) and (other := holder(self.lake)) and self._stands_in_the_way(other):
+            if other.owner == self.config.run:
+                self._show_metrics()
+            elif time.monotonic() > deadline:
+                raise TrainingFailedError(f"training here is held by {other}; start the week again when it ended")
+            self.view.say(f"waiting for {other}")
+            time.sleep(self.patience.poll * 5)
+        return left > 0
+
+    def _stands_in_the_way(self, other: Holder) -> bool:
+        """A job of this run at this place does not: it is attached to, or its successor may take the lease."""
+        return (other.owner, other.place) != (self.config.run, self.place) and other.holds(time.time())
+
+    def _watched(self, job: Job) -> Status:
+        """How the job ended."""
         began = time.monotonic()
         while True:
             status = self._patiently(self.launcher.find, job.key) or _lost()
             self._show(status)
             self._count(status)
-            if status.state is State.SUCCEEDED:
-                self._check_finished()
-                return
             if status.state is State.RUNNING and self._hangs():
                 status = self._stopped(job.key, Cause.HUNG, "no sign of life since long ago")
             if status.state is State.RUNNING and self.meter.left() < self.patience.save:
                 status = self._stopped(job.key, Cause.BUDGET, "its budget is used up")
-            if status.state is State.FAILED:
-                job, began = self._again(job, status), time.monotonic()
+            if status.state in (State.SUCCEEDED, State.FAILED):
+                return status
             self.launcher.wait(job.key, self.patience.poll * (1 if time.monotonic() - began < 60 else 10))
 
-    def _wait_for_other_runs(self) -> None:
-        """Two runs never train at once on a lake; one that was killed holds it until its lease expires."""
-        deadline = time.monotonic() + self.patience.other_run
-        while (other := holder(self.lake)) and other.owner != self.config.run and other.holds(time.time()):
-            if time.monotonic() > deadline:
-                raise TrainingFailedError(f"training here is held by {other}; start the week again when it ended")
-            self.view.say(f"waiting for {other}")
-            time.sleep(self.patience.poll * 5)
-
     def _again(self, job: Job, status: Status) -> Job:
-        """Submit ``job`` again, away from the nodes that failed it, or raise ``TrainingFailedError``."""
+        """``job``, to be submitted again away from the nodes that failed it. Raises ``TrainingFailedError``."""
         cause = status.cause or Cause.ERROR
         if cause is Cause.TIME_LIMIT and self.meter.left() < self.patience.save:
             cause = Cause.BUDGET
-        if (committed := self._committed()) > self.reached:
+        if (committed := committed_steps(self.lake, self.config.run)) > self.reached:
             self.reached = committed
             self.failures.clear()
         self.failures[cause] += 1
@@ -170,33 +196,38 @@ class _Follower:
             print(f"training {self.config.run}: leaving out {', '.join(bad)}", flush=True)
         self.view.say(f"ended by {cause.value} at step {committed}; submitted again")
         time.sleep(self.patience.again * self.failures.total())
-        self._wait_for_other_runs()  # which may have been the cause
-        job = replace(job, exclude=bad)
-        self._submit(job)
-        return job
+        return replace(job, exclude=bad)
 
     def _submit(self, job: Job) -> None:
         """Submit ``job`` with no more time than its budget has left, so that it ends there though nobody follows it."""
         hours = min(job.hours or math.inf, self.meter.left() / 3600)
-        self._patiently(self.launcher.submit, replace(job, hours=hours) if math.isfinite(hours) else job)
+        environment = job.environment | {PLACE_VARIABLE: self.place}
+        given = replace(job, hours=hours if math.isfinite(hours) else None, environment=environment)
+        self._patiently(self.launcher.submit, given)
 
     def _why(self, cause: Cause, status: Status) -> str:
         times = self.failures[cause]
         often = f" {times} times without a new checkpoint" if times > 1 else ""
         code = "" if status.exit_code is None else f", exit code {status.exit_code}"
+        done = committed_steps(self.lake, self.config.run)
         return (
-            f"training {self.config.run} was ended by {cause.value}{often} at step {self._committed()} of "
+            f"training {self.config.run} was ended by {cause.value}{often} at step {done} of "
             f"{self.config.steps} ({status.place or 'no job'}{code}); {_ADVICE[cause]}, then start the week again: it "
             f"goes on from its checkpoint.\nThe log ends:\n{status.log_tail}"
         )
 
     def _show(self, status: Status) -> None:
+        if not self._show_metrics() and status.state is State.PENDING:
+            self.view.say(f"waiting for nodes: {status.place}")
+
+    def _show_metrics(self) -> bool:
+        """Whether there were new ones."""
         metrics = read_metrics(self.lake, self.config.run)
-        if metrics and metrics[-1]["step"] != self.shown:
+        new = bool(metrics) and metrics[-1]["step"] != self.shown
+        if new:
             self.shown = metrics[-1]["step"]
             self.view.update(metrics)
-        elif status.state is State.PENDING:
-            self.view.say(f"waiting for nodes: {status.place}")
+        return new
 
     def _count(self, status: Status) -> None:
         """Have the meter count the time that the job ran."""
@@ -232,19 +263,16 @@ class _Follower:
         status = self._patiently(self.launcher.find, key) or _lost()
         return replace(status, state=State.FAILED, cause=cause)
 
-    def _committed(self) -> int:
-        """Steps in the newest committed checkpoint."""
-        from seismic_model.training.checkpoint import latest  # torch, which most steps do not need
-
-        newest = latest(self.lake, self.config.run)
-        return newest.step if newest else 0
+    def _steps_left(self) -> int:
+        return max(0, self.config.steps - committed_steps(self.lake, self.config.run))
 
     def _check_finished(self) -> None:
         """A job that was asked to stop ends well too, with its work saved but not done."""
-        if (done := self._committed()) < self.config.steps:
+        if left := self._steps_left():
+            done, steps = self.config.steps - left, self.config.steps
             raise TrainingFailedError(
-                f"training {self.config.run} was stopped after {done} of {self.config.steps} steps, with its work "
-                "saved; start the week again to go on"
+                f"training {self.config.run} was stopped after {done} of {steps} steps, with its work saved; start the "
+                "week again to go on"
             )
 
     def _patiently(self, ask: Callable[[K], T], about: K) -> T:

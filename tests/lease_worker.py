@@ -15,7 +15,7 @@ def compete(uri: str, owner: str, start: Barrier, said: Connection) -> None:
     lake = Lake(uri)
     start.wait()
     try:
-        said.send(acquire(lake, owner, owner).token)
+        said.send(acquire(lake, owner, "here", owner).token)
     except HeldElsewhereError as error:
         said.send(error.holder.owner)
 
@@ -24,7 +24,7 @@ def hold(uri: str, said: Connection) -> None:
     """Hold it and write, until somebody else does."""
     from seismic_model.training.fencing import FencedLake  # torch, which the others do not need
 
-    lease = acquire(Lake(uri), "paused", "me", ttl=2)
+    lease = acquire(Lake(uri), "paused", "here", "me", ttl=2)
     mine = FencedLake(Lake(uri), lease)
     said.send("holds")
     while True:

@@ -77,6 +77,9 @@ class UnreachableError(LauncherError):
 class Launcher(Protocol):
     """Submit, find, watch, cancel."""
 
+    def place(self) -> str:
+        """Where its jobs run, in words: the same for all who would find them under their keys. Raises as ``find``."""
+
     def submit(self, job: Job) -> None:
         """Start ``job``; when one already waits or runs under its key, attach to that one. Raises ``LauncherError``."""
 

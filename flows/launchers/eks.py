@@ -6,6 +6,7 @@ remembered here: a flow that was killed and started again finds its job by a lab
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 import os
@@ -13,6 +14,7 @@ import time
 from collections.abc import Callable
 from contextlib import closing
 from http import HTTPStatus
+from pathlib import Path
 from typing import Any
 
 from kubernetes.client import ApiClient, Configuration, CoreV1Api, CustomObjectsApi, V1DeleteOptions, V1Preconditions
@@ -58,6 +60,13 @@ class EksLauncher:
         group, plural = group_and_plural(settings)
         self._kind = (group, "v1", settings.namespace, plural)
         self._versions: dict[str, str] = {}  # at which each job was last seen here, by key
+
+    def place(self) -> str:
+        """The namespace, and the cluster by its certificate, which is the same for pods and for people."""
+        configuration = self._jobs.api_client.configuration
+        authority = configuration.ssl_ca_cert
+        cluster = hashlib.sha256(Path(authority).read_bytes().strip()).hexdigest()[:12] if authority else ""
+        return f"namespace {self.settings.namespace} of Kubernetes cluster {cluster or configuration.host}"
 
     def submit(self, job: Job) -> None:
         """Create the job's object; attach to one that waits or runs, replace one that has ended."""

@@ -11,6 +11,7 @@ import hashlib
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -28,6 +29,10 @@ class LocalLauncher:
 
     def __init__(self, root: Path | None = None) -> None:
         self.root = root or Path(os.environ.get("SFM_JOBS", Path(tempfile.gettempdir()) / f"sfm-jobs-{os.getuid()}"))
+
+    def place(self) -> str:
+        """This machine and the folder of its jobs."""
+        return f"{self.root} on {socket.gethostname()}"
 
     def submit(self, job: Job) -> None:
         """Start ``job``, or attach to the one that runs under its key."""

@@ -85,6 +85,12 @@ class SlurmLauncher:
     def __init__(self, settings: SlurmSettings) -> None:
         self.settings = settings
 
+    def place(self) -> str:
+        """The cluster's name and controllers."""
+        told = self._run("scontrol show config", "the cluster does not say its name")
+        names = re.findall(r"^(?:ClusterName|SlurmctldHost\[\d+\]) *= *(\S+)", told, re.MULTILINE)
+        return f"Slurm cluster {' '.join(names)}"
+
     def submit(self, job: Job) -> None:
         """Submit ``job``, or attach to the one that waits or runs under its key."""
         script = render(job, self.settings)

@@ -15,7 +15,7 @@ from obstore.exceptions import BaseError
 
 from ingestion.lake import Lake
 from seismic_model.parallel.mesh import Mesh
-from seismic_model.training.lease import TTL_SECONDS, FencedError, HeldElsewhereError, Lease, acquire
+from seismic_model.training.lease import PLACE_VARIABLE, TTL_SECONDS, FencedError, HeldElsewhereError, Lease, acquire
 
 _RENEWALS = 6  # in the time that it lasts
 
@@ -58,13 +58,13 @@ class FencedLake(Lake):
 def held(lake: Lake, run: str, mesh: Mesh, ttl: float = TTL_SECONDS) -> Iterator[FencedLake]:
     """The lake to write to while ``run`` holds its training lease, renewed until the block ends. Collective.
 
-    Raises ``HeldElsewhereError`` in process 0 and ``NotStartedError`` in the others when another run holds it.
+    Raises ``HeldElsewhereError`` in process 0 and ``NotStartedError`` in the others when another start holds it.
     """
     refusal = None
     token = 0
     if mesh.rank == 0:
         try:
-            token = acquire(lake, run, _this_process(), ttl).token
+            token = acquire(lake, run, _place(), _this_process(), ttl).token
         except HeldElsewhereError as error:
             refusal = error
     token = int(mesh.total(torch.tensor(token)))
@@ -108,6 +108,11 @@ def _told(what: str) -> Iterator[None]:
         yield
     except BaseError as error:
         logger.warning("the training lease was not %s: %s", what, str(error).splitlines()[0])
+
+
+def _place() -> str:
+    """This machine, for those who start torchrun by hand."""
+    return os.environ.get(PLACE_VARIABLE) or f"by hand on {socket.gethostname()}"
 
 
 def _this_process() -> str:

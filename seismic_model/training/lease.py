@@ -5,10 +5,11 @@
                    000000000007.released   when its holder has ended
 
 The highest token holds. The next one is taken by a conditional PUT, which any S3 store and any file system decides
-for one of those who try. It may be taken when the highest is released, expired or of the same owner: a run that is
-started again is the successor of its own twin, which may be paused or cut off and not know it. Whoever is no longer
-the highest is fenced: it finds so before it writes (``fencing.FencedLake``). Ages are told by the store's own clock,
-so no machine's clock matters.
+for one of those who try. It may be taken when the highest is released, expired, or of the same owner at the same
+place: a run that is started again there is the successor of its own twin, which may be paused or cut off and not know
+it. At another place, such as a laptop while the cluster trains, nobody knows that the twin is dead, so there it waits
+like any other run. Whoever is no longer the highest is fenced: it finds so before it writes
+(``fencing.FencedLake``). Ages are told by the store's own clock, so no machine's clock matters.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from ingestion.manifest import Contract, SafeName
 from ingestion.names import printable
 
 TTL_SECONDS = 1800.0
+PLACE_VARIABLE = "SFM_PLACE"  # in a job's environment: where its launcher starts jobs
 
 _FOLDER = "locks/training"
 _NAME = re.compile(rf"{_FOLDER}/(\d{{12}})\.(json|renewed|released)")
@@ -34,6 +36,7 @@ class Claim(Contract):
     """``<token>.json``."""
 
     owner: SafeName  # a run
+    place: str = ""  # where its launcher starts jobs
     by: str  # the process, for people
     ttl: float = Field(gt=0)  # seconds it lasts without being renewed
     nonce: str  # no two claims are alike
@@ -45,6 +48,7 @@ class Holder:
 
     token: int
     owner: str
+    place: str
     by: str
     since: float
     renewed: float
@@ -56,19 +60,20 @@ class Holder:
         return not self.released and now <= self.expires
 
     def __str__(self) -> str:
+        who = printable(f"{self.by}; {self.place}")
         return (
-            f"run {self.owner} ({printable(self.by)}) since {_utc(self.since)}, last renewed {_utc(self.renewed)}, "
+            f"run {self.owner} ({who}) since {_utc(self.since)}, last renewed {_utc(self.renewed)}, "
             f"expires {_utc(self.expires)} unless it is renewed"
         )
 
 
 class HeldElsewhereError(Exception):
-    """Another run trains on this lake; the message says which, since when, and until when it may."""
+    """Another start trains on this lake; the message says which, since when, and until when it may."""
 
     def __init__(self, lake: Lake, holder: Holder) -> None:
         self.holder = holder
         super().__init__(
-            f"training on {lake.uri} is held by {holder}. Two runs never train at once on one lake: "
+            f"training on {lake.uri} is held by {holder}. Two starts never train at once on one lake: "
             "wait until that one has ended, or stop it"
         )
 
@@ -107,14 +112,14 @@ class Lease:
         self.lake.write(_key(self.token, "released"), b"")
 
 
-def acquire(lake: Lake, owner: str, by: str, ttl: float = TTL_SECONDS) -> Lease:
-    """The lease for the run ``owner``. Raises ``HeldElsewhereError``."""
+def acquire(lake: Lake, owner: str, place: str, by: str, ttl: float = TTL_SECONDS) -> Lease:
+    """The lease for the run ``owner`` at ``place``. Raises ``HeldElsewhereError``."""
     while True:
         last = holder(lake)
-        if last is not None and last.owner != owner and last.holds(_clock(lake)):
+        if last is not None and (last.owner, last.place) != (owner, place) and last.holds(_clock(lake)):
             raise HeldElsewhereError(lake, last)
         lease = Lease(lake, last.token + 1 if last else 1)
-        claim = Claim(owner=owner, by=by, ttl=ttl, nonce=uuid.uuid4().hex)
+        claim = Claim(owner=owner, place=place, by=by, ttl=ttl, nonce=uuid.uuid4().hex)
         # a token may be free because it was pruned: then a higher one is there
         if lake.create(_key(lease.token, "json"), claim.to_bytes()) and max(_tokens(lake)) == lease.token:
             _prune(lake, lease.token)
@@ -135,7 +140,7 @@ def holder(lake: Lake) -> Holder | None:
         since = objects[token, "json"].modified
         renewed = max(since, objects[token, "renewed"].modified) if (token, "renewed") in objects else since
         released = (token, "released") in objects
-        return Holder(token, claim.owner, claim.by, since, renewed, renewed + claim.ttl, released)
+        return Holder(token, claim.owner, claim.place, claim.by, since, renewed, renewed + claim.ttl, released)
 
 
 def _clock(lake: Lake) -> float:

@@ -68,5 +68,5 @@ def test_it_says_what_keeps_a_data_set_from_being_frozen(lake: Lake) -> None:
 
 
 def test_it_says_whom_the_training_would_wait_for(lake: Lake) -> None:
-    acquire(lake, "2026-w48-tiny-s0", "process 7 of n1")
-    assert "run 2026-w48-tiny-s0 (process 7 of n1) since" in said(lake)["waits for"]
+    acquire(lake, "2026-w48-tiny-s0", "here", "process 7 of n1")
+    assert "run 2026-w48-tiny-s0 (process 7 of n1; here) since" in said(lake)["waits for"]

@@ -107,7 +107,7 @@ def test_the_command_shows_all_of_it(lake: Lake) -> None:
         remembered = {"survey": survey, "status": outcome, "digest": None, "findings": [], "report": None}
         remember(request, SurveyOutcome.model_validate(remembered))
     planned(lake, run=RUN, steps=100)
-    acquire(lake, RUN, "process 7 of n1")
+    acquire(lake, RUN, "here", "process 7 of n1")
     beat(lake, "train", 40)
     steps(lake, 40)
     Meter(lake, RUN, 8, Budget(gpu_hours=50, price_per_gpu_hour=2)).keep()
@@ -122,7 +122,7 @@ def test_the_command_shows_all_of_it(lake: Lake) -> None:
         f"{RUN}: train, step 40 of 100, loss 0.0250, moved",
         "UTC at this pace",
         "0.9 of 50.0 GPU hours, 2 USD",
-        f"run {RUN} (process 7 of n1) since",
+        f"run {RUN} (process 7 of n1; here) since",
         "training is paused by ann since",
         "cluster\\nmoves",
     ):

@@ -60,6 +60,9 @@ class Scripted:
     submitted: list[Job] = field(default_factory=list)
     cancelled: int = 0
 
+    def place(self) -> str:
+        return "here"
+
     def submit(self, job: Job) -> None:
         self.submitted.append(job)
 
@@ -135,8 +138,8 @@ def test_new_checkpoints_start_the_counting_anew(config: RunConfig) -> None:
 
         return event
 
-    launcher, _ = follow(config, *(later(step) for step in range(10, STEPS + 1, 10)), WELL)
-    assert len(launcher.submitted) == 1 + STEPS // 10
+    launcher, _ = follow(config, *(later(step) for step in range(10, STEPS + 1, 10)))
+    assert len(launcher.submitted) == STEPS // 10  # the last one failed after its work was done
 
 
 def test_bad_nodes_are_left_out_from_then_on(config: RunConfig) -> None:
@@ -251,7 +254,8 @@ def test_a_job_gets_no_more_time_than_its_budget_has_left(config: RunConfig) -> 
     launcher = Scripted([finished(config)])
     train(config, 2, launcher, Watched(), hours=100, patience=QUICK, budget=Budget(gpu_hours=3))
     assert launcher.submitted[0].hours == pytest.approx(1.5, abs=0.01)
-    lake.write(f"{run_folder('r')}/metrics.jsonl", json.dumps({"step": 1, "seconds": 1.5 * 3600}).encode())
+    config = config.model_copy(update={"run": "s"})
+    lake.write(f"{run_folder('s')}/metrics.jsonl", json.dumps({"step": 1, "seconds": 1.5 * 3600}).encode())
     launcher = Scripted([failed(Cause.TIME_LIMIT)])
     with pytest.raises(TrainingFailedError, match="the end of its budget"):
         train(config, 2, launcher, Watched(), hours=100, patience=QUICK, budget=Budget(gpu_hours=3))
@@ -268,9 +272,9 @@ def test_without_a_budget_what_is_used_is_kept_all_the_same(config: RunConfig) -
 
 def test_another_run_on_the_lake_is_waited_for_and_named_when_it_does_not_end(config: RunConfig) -> None:
     lake = Lake(config.lake)
-    other = acquire(lake, "other-week", "process 7 of n1")
+    other = acquire(lake, "other-week", "here", "process 7 of n1")
     launcher, view = Scripted([RUNNING, finished(config)]), Watched()
-    with pytest.raises(TrainingFailedError, match=r"held by run other-week \(process 7 of n1\) since"):
+    with pytest.raises(TrainingFailedError, match=r"held by run other-week \(process 7 of n1; here\) since"):
         train(config, 2, launcher, view, patience=replace(QUICK, other_run=0))
     assert not launcher.submitted
     Timer(0.3, other.release).start()
@@ -284,7 +288,7 @@ def test_a_run_that_was_refused_since_another_began_in_the_same_moment_waits_for
     others = []
 
     def refused() -> Status:
-        others.append(acquire(lake, "other-week", "process 7 of n1"))
+        others.append(acquire(lake, "other-week", "here", "process 7 of n1"))
         return failed(Cause.ERROR)
 
     launcher, view = Scripted([refused]), Watched()
@@ -294,6 +298,48 @@ def test_a_run_that_was_refused_since_another_began_in_the_same_moment_waits_for
 
 
 def test_the_own_lease_of_a_run_is_not_waited_for(config: RunConfig) -> None:
-    acquire(Lake(config.lake), config.run, "its job")
+    acquire(Lake(config.lake), config.run, "here", "its job")
+    launcher, _ = follow(config, RUNNING, finished(config))
+    assert [job.environment["SFM_PLACE"] for job in launcher.submitted] == ["here"]
+
+
+def test_the_same_run_at_another_place_is_watched_to_its_end(config: RunConfig) -> None:
+    lake = Lake(config.lake)
+    other = acquire(lake, config.run, "there", "process 7 of n1")
+    lake.write(f"{run_folder('r')}/metrics.jsonl", json.dumps({"step": 7, "seconds": 1.0}).encode())
+
+    def end() -> None:
+        commit(config, STEPS)
+        other.release()
+
+    Timer(0.3, end).start()
+    launcher, view = Scripted([RUNNING]), Watched()
+    train(config, 2, launcher, view, patience=replace(QUICK, other_run=0))
+    assert not launcher.submitted
+    assert view.steps == [7]
+    assert any("waiting for run r (process 7 of n1; there) since" in words for words in view.said)
+
+
+def test_the_same_run_goes_on_here_when_it_ended_half_way_at_another_place(config: RunConfig) -> None:
+    other = acquire(Lake(config.lake), config.run, "there", "process 7 of n1")
+    Timer(0.3, other.release).start()
     launcher, _ = follow(config, RUNNING, finished(config))
     assert len(launcher.submitted) == 1
+
+
+def test_of_two_places_that_take_each_other_for_dead_one_trains_on(config: RunConfig) -> None:
+    """This one's job was cut off for so long that another start took over: it is not submitted against that one."""
+    lake = Lake(config.lake)
+
+    def fenced() -> Status:
+        other = acquire(lake, config.run, "there", "process 7 of n1")
+
+        def end() -> None:
+            commit(config, STEPS)
+            other.release()
+
+        Timer(0.3, end).start()
+        return failed(Cause.ERROR)
+
+    launcher, _ = follow(config, RUNNING, fenced, WELL)
+    assert [job.exclude for job in launcher.submitted] == [()]

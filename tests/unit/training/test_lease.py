@@ -41,9 +41,9 @@ def folder(tmp_path: Path) -> Lake:
 
 
 def test_another_run_is_refused_and_told_who_holds_it_and_until_when(lake: Lake) -> None:
-    acquire(lake, "week-48", "process 7 of n1\x1b[2J")
+    acquire(lake, "week-48", "here", "process 7 of n1\x1b[2J")
     with pytest.raises(HeldElsewhereError, match="is held by run week-48") as refused:
-        acquire(lake, "week-49", "process 8 of n2")
+        acquire(lake, "week-49", "here", "process 8 of n2")
     assert refused.value.holder.expires == refused.value.holder.since + 1800
     said = str(refused.value)
     assert "process 7 of n1\\x1b[2J" in said
@@ -52,10 +52,10 @@ def test_another_run_is_refused_and_told_who_holds_it_and_until_when(lake: Lake)
 
 
 def test_a_released_lease_is_free_at_once_and_what_came_before_is_pruned(lake: Lake) -> None:
-    first = acquire(lake, "week-48", "me")
+    first = acquire(lake, "week-48", "here", "me")
     first.renew()
     first.release()
-    second = acquire(lake, "week-49", "me")
+    second = acquire(lake, "week-49", "here", "me")
     assert second.token == first.token + 1
     assert keys(lake) == ["000000000002.json"]
     with pytest.raises(FencedError):
@@ -63,25 +63,34 @@ def test_a_released_lease_is_free_at_once_and_what_came_before_is_pruned(lake: L
 
 
 def test_a_second_start_of_the_same_run_takes_over_at_once(lake: Lake) -> None:
-    paused = acquire(lake, "week-48", "me")
-    again = acquire(lake, "week-48", "me")
+    paused = acquire(lake, "week-48", "here", "me")
+    again = acquire(lake, "week-48", "here", "me")
     with pytest.raises(FencedError, match="another start took over"):
         paused.renew()
     paused.release()  # of no effect
     again.check()
     with pytest.raises(HeldElsewhereError):
-        acquire(lake, "week-49", "me")
+        acquire(lake, "week-49", "here", "me")
+
+
+def test_the_same_run_at_another_place_is_refused_like_any_other(folder: Lake) -> None:
+    first = acquire(folder, "week-48", "cluster", "me")
+    with pytest.raises(HeldElsewhereError, match=r"held by run week-48 \(me; cluster\)"):
+        acquire(folder, "week-48", "laptop", "you")
+    first.check()
+    first.release()
+    acquire(folder, "week-48", "laptop", "you")
 
 
 def test_it_lasts_as_long_as_its_holder_asked_for_since_it_was_renewed(folder: Lake) -> None:
-    lease = acquire(folder, "week-48", "me", ttl=100)
+    lease = acquire(folder, "week-48", "here", "me", ttl=100)
     pass_time(folder, 99)
     lease.renew()
     pass_time(folder, 99)
     with pytest.raises(HeldElsewhereError):
-        acquire(folder, "week-49", "me", ttl=1)
+        acquire(folder, "week-49", "here", "me", ttl=1)
     pass_time(folder, 2)
-    acquire(folder, "week-49", "me", ttl=1)
+    acquire(folder, "week-49", "here", "me", ttl=1)
 
 
 def test_a_token_that_was_pruned_is_not_taken_again(folder: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -93,21 +102,21 @@ def test_a_token_that_was_pruned_is_not_taken_again(folder: Lake, monkeypatch: p
         if not slept:
             slept = True
             for _ in range(3):
-                acquire(folder, "week-48", "me")
+                acquire(folder, "week-48", "here", "me")
         return create(lake, key, data)
 
     monkeypatch.setattr(Lake, "create", late)
     with pytest.raises(HeldElsewhereError, match="week-48"):
-        acquire(folder, "week-49", "me")
+        acquire(folder, "week-49", "here", "me")
     found = holder(folder)
     assert found is not None
     assert (found.token, found.owner) == (3, "week-48")
 
 
 def test_what_a_fenced_process_writes_does_not_arrive(lake: Lake) -> None:
-    mine = FencedLake(lake, acquire(lake, "week-48", "me"))
+    mine = FencedLake(lake, acquire(lake, "week-48", "here", "me"))
     mine.write("runs/a", b"1")
-    acquire(lake, "week-48", "me again")
+    acquire(lake, "week-48", "here", "me again")
     for change in (
         lambda: mine.write("runs/a", b"2"),
         lambda: mine.create("runs/b", b"2"),
@@ -149,7 +158,7 @@ def test_a_paused_holder_is_succeeded_after_its_time_and_fenced_when_it_wakes(la
         refused = 0
         while True:
             try:
-                successor = acquire(lake, "successor", "me", ttl=60)
+                successor = acquire(lake, "successor", "here", "me", ttl=60)
                 break
             except HeldElsewhereError:
                 refused += 1
@@ -166,26 +175,26 @@ def test_a_paused_holder_is_succeeded_after_its_time_and_fenced_when_it_wakes(la
 
 
 class Leases(RuleBasedStateMachine):
-    """Any order of starts, renewals, ends and waits, compared with one number, one owner and one age."""
+    """Any order of starts, renewals, ends and waits, compared with one number, one owner at its place and one age."""
 
     def __init__(self) -> None:
         super().__init__()
         self.folder = tempfile.TemporaryDirectory()
         self.lake = Lake(self.folder.name)
         self.leases: list[Lease] = []
-        self.owner, self.age, self.released = "", 0.0, True
+        self.owner, self.age, self.released = ("", ""), 0.0, True
 
     def teardown(self) -> None:
         self.folder.cleanup()
 
-    @rule(owner=st.sampled_from(["a", "b", "c"]))
-    def start(self, owner: str) -> None:
+    @rule(owner=st.tuples(st.sampled_from("ab"), st.sampled_from(["here", "there"])))
+    def start(self, owner: tuple[str, str]) -> None:
         free = self.released or self.owner == owner or self.age > 100
         if not free:
-            with pytest.raises(HeldElsewhereError, match=f"held by run {self.owner} "):
-                acquire(self.lake, owner, "me", ttl=100)
+            with pytest.raises(HeldElsewhereError, match=f"held by run {self.owner[0]} .me; {self.owner[1]}"):
+                acquire(self.lake, *owner, "me", ttl=100)
             return
-        self.leases.append(acquire(self.lake, owner, "me", ttl=100))
+        self.leases.append(acquire(self.lake, *owner, "me", ttl=100))
         self.owner, self.age, self.released = owner, 0.0, False
         assert [lease.token for lease in self.leases] == list(range(1, len(self.leases) + 1))
 
