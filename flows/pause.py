@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 
 from ingestion.lake import Lake
-from ingestion.manifest import Contract
+from ingestion.manifest import Contract, Who, Why
 from ingestion.names import printable
 
 _KEY = "control/paused.json"
@@ -14,8 +14,8 @@ _KEY = "control/paused.json"
 class Pause(Contract):
     """``control/paused.json``: it is there as long as the lake is paused."""
 
-    by: str
-    reason: str
+    by: Who
+    reason: Why
     at: datetime
 
     def __str__(self) -> str:

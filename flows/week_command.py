@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ingestion.cli.common import JSON_HELP, existing_lake, messages
+from ingestion.cli.common import JSON_HELP, by_option, existing_lake, messages, reason_option
 from ingestion.cli.sweep import Duration
 from ingestion.names import printable
 
@@ -75,8 +75,8 @@ def status(lake_uri: str, week: str | None, alarm: bool, begun_by: str, limit: t
 
 @main.command()
 @_lake
-@click.option("--by", required=True, metavar="NAME", help="Who decides.")
-@click.option("--reason", required=True, metavar="TEXT", help="Why; whoever looks at the week reads it.")
+@by_option
+@reason_option
 def pause(lake_uri: str, by: str, reason: str) -> None:
     """Start no training from now on; what runs goes on, and surveys are taken in as ever."""
     from flows.pause import pause as pause_lake
@@ -232,6 +232,7 @@ def _messages() -> Iterator[None]:
     """What can go wrong becomes a message and exit status 1."""
     from pydantic import ValidationError
 
+    from flows.launchers import LauncherError
     from flows.mlflow_backup import BackupError
     from flows.settings import SettingsError
     from flows.steps import RequestError
@@ -239,7 +240,7 @@ def _messages() -> Iterator[None]:
     with messages():
         try:
             yield
-        except (SettingsError, RequestError, BackupError) as error:
+        except (SettingsError, RequestError, BackupError, LauncherError) as error:
             raise click.ClickException(printable(str(error))) from error
         except ValidationError as error:
             said = f"an object on the lake is none of this version: {error.title}"

@@ -36,6 +36,10 @@ class LakeError(Exception):
     """The lake URI or a key is unusable; the message says what was found and expected."""
 
 
+class NoFolderError(LakeError, FileNotFoundError):
+    """There is nothing to read from."""
+
+
 @dataclass(frozen=True)
 class Entry:
     """One object on the lake: its key, size in bytes, ETag and age."""
@@ -47,9 +51,12 @@ class Entry:
 
 
 class Lake:
-    """Objects under one URI (``file:///…``, a plain path, or ``s3://bucket/prefix``)."""
+    """Objects under one URI (``file:///…``, a plain path, or ``s3://bucket/prefix``).
 
-    def __init__(self, uri: str) -> None:
+    A folder that is not there is made; with ``make=False``, for those who only read, it is refused.
+    """
+
+    def __init__(self, uri: str, *, make: bool = True) -> None:
         scheme, _, rest = uri.rpartition("://")
         if not rest.strip():  # such as a variable that is not set; never the folder one happens to be in
             raise LakeError(f"lake URI {uri!r} names nothing; expected a folder, file:///… or s3://BUCKET/PREFIX")
@@ -63,8 +70,10 @@ class Lake:
         elif scheme in ("", "file"):
             root = Path(unquote(rest) if scheme else uri).absolute()
             self.uri = root.as_uri()
+            if not make and not root.is_dir():
+                raise NoFolderError(f"there is no folder {str(root)!r}; expected one to read from")
             try:
-                self.store = LocalStore(root, mkdir=True)
+                self.store = LocalStore(root, mkdir=make)
             except OSError as error:
                 raise LakeError(
                     f"lake folder {str(root)!r} cannot be used: {error}; give one that can be written"
@@ -251,7 +260,7 @@ class Lake:
 
 
 def split_uri(uri: str) -> tuple[Lake, str]:
-    """The folder of ``uri`` as a lake, and the object's key in it."""
+    """The folder of ``uri``, which has to be there, as a lake to read from, and the object's key in it."""
     folder, _, key = uri.rstrip("/").rpartition("/")
     if uri.startswith("file://"):
         key = unquote(key)
@@ -259,7 +268,7 @@ def split_uri(uri: str) -> tuple[Lake, str]:
         raise LakeError(f"{uri!r} names no object; expected a path, file:// or s3:// URI of one file")
     if folder in ("", "file://"):
         folder += "/" if uri.startswith(("/", "file:")) else "."
-    return Lake(folder), key
+    return Lake(folder, make=False), key
 
 
 def _s3_store(uri: str, timeout: str = "120s", retries: int = 100) -> S3Store:

@@ -161,7 +161,7 @@ def open_source(uri: str) -> Source:
     """The file at ``uri`` (a path, ``file://`` or ``s3://``). Raises ``FileNotFoundError`` or ``LakeError``."""
     if "://" not in uri or uri.startswith("file://"):
         path = Path(unquote(uri.removeprefix("file://")) if uri.startswith("file://") else uri)
-        if path.is_dir() or not path.parent.is_dir():  # a lake would make the folder
+        if path.is_dir() or not path.parent.is_dir():
             raise FileNotFoundError(f"{uri} is no file")
         uri = uri if uri.startswith("file://") else str(path.absolute())  # said again from other folders
     lake, key = split_uri(uri)

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ingestion.cli.common import JSON_HELP, by_option, reason_if_any, reason_option
+from ingestion.names import printable, store_message
 from seismic_model.comparison.command import strategies
 from seismic_model.planner.command import plan
 
@@ -61,16 +63,8 @@ def review(context: click.Context, tracking_uri: str | None) -> None:
     context.obj = tracking_uri
 
 
-def _said(_context: click.Context, _option: click.Parameter, value: str) -> str:
-    if not value.strip():
-        raise click.BadParameter("nothing; expected a name or a few words")
-    return value
-
-
-_by = click.option("--by", required=True, metavar="NAME", callback=_said, help="Who decides.")
-_why = click.option("--reason", required=True, metavar="TEXT", callback=_said, help="Why; kept with the version.")
 _lake = click.option("--lake", envvar="SFM_LAKE", metavar="URI", help="Where the decision is noted; see above.")
-_json = click.option("--json", "as_json", is_flag=True, help="Print JSON instead of text.")
+_json = click.option("--json", "as_json", is_flag=True, help=JSON_HELP)
 _number = click.argument("number", metavar="[VERSION]", required=False)
 
 
@@ -95,7 +89,7 @@ def list_(tracking_uri: str | None, as_json: bool) -> None:
         layout.format(version="VERSION", status="STATUS", aliases="ALIASES", week="WEEK", error="ERROR", run="RUN")
     )
     for row in rows:
-        click.echo(_printable(layout.format(**{**row, "aliases": ", ".join(row["aliases"])})))
+        click.echo(printable(layout.format(**{**row, "aliases": ", ".join(row["aliases"])})))
 
 
 @review.command()
@@ -125,14 +119,14 @@ def show(tracking_uri: str | None, number: str | None, as_json: bool) -> None:
         if isinstance(value, list):
             value = ", ".join(value)
         if value and name not in ("tags", "description"):
-            click.echo(f"{name:20} {_printable(str(value))}")
-    click.echo("\n" + "\n".join(_printable(line) for line in (found.description or "").split("\n")))
+            click.echo(f"{name:20} {printable(str(value))}")
+    click.echo("\n" + "\n".join(printable(line) for line in (found.description or "").split("\n")))
 
 
 @review.command()
 @_number
-@_by
-@click.option("--reason", metavar="TEXT", help="Kept with the version.")
+@by_option
+@reason_if_any
 @_lake
 @click.pass_obj
 def approve(tracking_uri: str | None, number: str | None, by: str, reason: str | None, lake: str | None) -> None:
@@ -146,8 +140,8 @@ def approve(tracking_uri: str | None, number: str | None, by: str, reason: str |
 
 @review.command()
 @_number
-@_by
-@_why
+@by_option
+@reason_option
 @_lake
 @click.pass_obj
 def reject(tracking_uri: str | None, number: str | None, by: str, reason: str, lake: str | None) -> None:
@@ -160,8 +154,8 @@ def reject(tracking_uri: str | None, number: str | None, by: str, reason: str, l
 
 
 @review.command()
-@_by
-@_why
+@by_option
+@reason_option
 @_lake
 @click.pass_obj
 def rollback(tracking_uri: str | None, by: str, reason: str, lake: str | None) -> None:
@@ -174,8 +168,8 @@ def rollback(tracking_uri: str | None, by: str, reason: str, lake: str | None) -
 
 
 @review.command()
-@_by
-@_why
+@by_option
+@reason_option
 @_lake
 @click.pass_obj
 def retire(tracking_uri: str | None, by: str, reason: str, lake: str | None) -> None:
@@ -200,16 +194,15 @@ def registry(tracking_uri: str | None) -> Iterator[MlflowClient]:
     from obstore.exceptions import BaseError
 
     from ingestion.lake import LakeError
-    from ingestion.names import store_message
     from seismic_model.registry.versions import RegistryError, connect
 
     try:
         yield connect(tracking_uri)
     except MlflowException as error:
         said = f"the MLflow registry at {tracking_uri} cannot be used; see that it runs there ({_first_line(error)})"
-        raise click.ClickException(_printable(_without_password(said))) from error
+        raise click.ClickException(printable(_without_password(said))) from error
     except (RegistryError, LakeError, OSError, BaseError) as error:
-        raise click.ClickException(_printable(store_message(error))) from error
+        raise click.ClickException(printable(store_message(error))) from error
 
 
 def _row(found: ModelVersion, now: Mapping[str, str]) -> dict[str, Any]:
@@ -223,11 +216,6 @@ def _row(found: ModelVersion, now: Mapping[str, str]) -> dict[str, Any]:
         "week": found.tags.get("sfm.week", ""),
         "error": found.tags.get("sfm.error", ""),
     }
-
-
-def _printable(text: str) -> str:
-    """Names and reasons come from strangers; a terminal must not obey them."""
-    return "".join(c if c.isprintable() else "?" for c in text)
 
 
 def _first_line(error: Exception) -> str:

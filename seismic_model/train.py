@@ -54,7 +54,7 @@ def main(arguments: list[str] | None = None) -> int:
     logging.basicConfig(format=f"%(asctime)s [rank {rank}] %(message)s", level=logging.INFO)
     try:
         config = read_config(uri)
-        lake = Lake(config.lake)
+        lake = Lake(config.lake, make=False)
         dataset = load_dataset(lake, config.dataset, config.dataset_sha256)
         refuse_withdrawn(lake, dataset)
         if dataset.window != config.window:
@@ -80,8 +80,8 @@ def die_with_parent() -> None:
 
 def read_config(uri: str) -> RunConfig:
     """The config at ``uri``. Raises ``ConfigError`` with each fault and its place, and ``LakeError``."""
-    lake, key = split_uri(uri)
     try:
+        lake, key = split_uri(uri)
         return RunConfig.model_validate_json(lake.read(key))
     except FileNotFoundError as error:
         raise ConfigError(f"there is no config at {uri}; expected the JSON of a RunConfig") from error

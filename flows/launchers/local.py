@@ -1,7 +1,8 @@
 """Training jobs on this machine: a detached torchrun under a supervisor that outlives the flow.
 
-One folder per key holds ``lock``, ``log`` and ``exit_code``. The lock is an flock that supervisor and torchrun
-both hold, so it is free exactly when both are gone, however they died; a rank dies with its torchrun.
+One folder per key, in ``SFM_JOBS`` or a private one of the user in /tmp, holds ``lock``, ``log`` and ``exit_code``.
+The lock is an flock that supervisor and torchrun both hold, so it is free exactly when both are gone, however they
+died; a rank dies with its torchrun.
 """
 
 from __future__ import annotations
@@ -12,13 +13,14 @@ import json
 import os
 import signal
 import socket
+import stat
 import subprocess
 import sys
 import tempfile
 import time
 from pathlib import Path
 
-from flows.launchers import Cause, Job, State, Status
+from flows.launchers import Cause, Job, LauncherError, State, Status
 
 _LOG_TAIL = 4000  # bytes
 _SAVE_SECONDS = 120  # in which a training process ends its step and saves, once it has got SIGTERM
@@ -28,16 +30,18 @@ class LocalLauncher:
     """Jobs as process groups of this machine, found again through a folder per key."""
 
     def __init__(self, root: Path | None = None) -> None:
-        self.root = root or Path(os.environ.get("SFM_JOBS", Path(tempfile.gettempdir()) / f"sfm-jobs-{os.getuid()}"))
+        named = root or os.environ.get("SFM_JOBS")
+        self.root = Path(named).resolve() if named else Path(tempfile.gettempdir()) / f"sfm-jobs-{os.getuid()}"
 
     def place(self) -> str:
         """This machine and the folder of its jobs."""
         return f"{self.root} on {socket.gethostname()}"
 
     def submit(self, job: Job) -> None:
-        """Start ``job``, or attach to the one that runs under its key."""
+        """Start ``job``, or attach to the one that runs under its key. Raises ``LauncherError``."""
+        self.root.mkdir(parents=True, exist_ok=True, mode=0o700)
         folder = self._folder(job.key)
-        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        folder.mkdir(exist_ok=True, mode=0o700)
         lock = os.open(folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             if not _acquire(lock):
@@ -87,7 +91,24 @@ class LocalLauncher:
                 time.sleep(0.1)
 
     def _folder(self, key: str) -> Path:
+        _check_private(self.root)
         return self.root / hashlib.sha256(key.encode()).hexdigest()[:24]
+
+
+def _check_private(folder: Path) -> None:
+    """Raises ``LauncherError`` when others may write to ``folder``: its jobs would be theirs to name and to end."""
+    try:
+        found = folder.lstat()
+    except FileNotFoundError:
+        return
+    mode = stat.S_IMODE(found.st_mode)
+    if stat.S_ISDIR(found.st_mode) and found.st_uid == os.getuid() and not mode & 0o022:
+        return
+    what = "a symbolic link" if stat.S_ISLNK(found.st_mode) else f"of user {found.st_uid}, mode {mode:04o}"
+    raise LauncherError(
+        f"{folder}, the folder of training jobs, is {what}; expected a folder of user {os.getuid()} that nobody else "
+        "may write to: look who made it and remove it, or name another one in SFM_JOBS"
+    )
 
 
 def _torchrun(job: Job) -> list[str]:

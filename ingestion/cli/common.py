@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from pathlib import Path
-from typing import TYPE_CHECKING
-from urllib.parse import unquote
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -18,30 +16,31 @@ if TYPE_CHECKING:
     from ingestion.spec import SurveySpec
     from ingestion.volume.conversion import Progress
 
+Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
+
 LAKE_HELP = "Where surveys are published: a folder, file:///… or s3://bucket/prefix."
 SPEC_HELP = "Survey spec (YAML). Default: NAME.yaml or NAME.yml beside NAME.sgy, when it is there."
 DIGEST_HELP = "This version only: its digest or the beginning of it."
 JSON_HELP = "Print one JSON object instead of text."
 
 
-def _said(longest: int) -> Callable[[click.Context, click.Parameter, str], str]:
-    """Refuses what is empty or too long, so that nobody's words are cut."""
+def _words(option: str, metavar: str, longest: int, what: str, *, required: bool = True) -> Decorator:
+    """An option that refuses what is empty or too long, so that nobody's words are cut."""
 
-    def check(_context: click.Context, _option: click.Parameter, value: str) -> str:
+    def check(_context: click.Context, _option: click.Parameter, value: str | None) -> str | None:
+        if value is None:
+            return None
         said = printable(value.strip())
         if not 1 <= len(said) <= longest:
             raise click.BadParameter(f"{len(said)} characters; expected a few words, at most {longest} characters")
         return said
 
-    return check
+    return click.option(option, required=required, metavar=metavar, callback=check, help=f"{what}; kept on the lake.")
 
 
-by_option = click.option(
-    "--by", required=True, metavar="NAME", callback=_said(LONGEST_NAME), help="Who decides; kept on the lake."
-)
-reason_option = click.option(
-    "--reason", required=True, metavar="TEXT", callback=_said(LONGEST_REASON), help="Why; kept on the lake."
-)
+by_option = _words("--by", "NAME", LONGEST_NAME, "Who decides")
+reason_option = _words("--reason", "TEXT", LONGEST_REASON, "Why")
+reason_if_any = _words("--reason", "TEXT", LONGEST_REASON, "Why", required=False)
 
 
 def spec_of(file: str, spec_uri: str | None) -> tuple[SurveySpec, list[str], str | None]:
@@ -86,12 +85,9 @@ def digest_of(survey: str, digests: Sequence[str], beginning: str) -> str:
 
 def existing_lake(uri: str) -> Lake:
     """A lake to read from: a folder that is not there is a slip, not an empty lake, and is not made."""
-    from ingestion.lake import Lake, LakeError
+    from ingestion.lake import Lake
 
-    path = unquote(uri.removeprefix("file://")) if uri.startswith("file://") else uri
-    if "://" not in path and not Path(path).is_dir():
-        raise LakeError(f"no folder {path!r}; give the lake that `survey ingest` published to")
-    lake = Lake(uri)
+    lake = Lake(uri, make=False)
     lake.check()
     return lake
 

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import os
 import signal
+import stat
+import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import psutil
 import pytest
 
-from flows.launchers import Job, State, Status
+from flows.launchers import Job, LauncherError, State, Status
 from flows.launchers.local import LocalLauncher
 
 WORKER = """
@@ -121,3 +124,48 @@ def test_a_killed_rank_fails_the_job(place: Path) -> None:
     wait_for_ranks(place, 2)
     os.kill(pids(place)[0], signal.SIGKILL)
     assert wait_for(launcher, waiting.key, State.FAILED).exit_code != 0
+
+
+def spoil_link(folder: Path) -> str:
+    folder.with_name("theirs").mkdir()
+    folder.symlink_to("theirs")
+    return "is a symbolic link"
+
+
+def spoil_mode(folder: Path) -> str:
+    folder.mkdir()
+    folder.chmod(0o770)
+    return f"is of user {os.getuid()}, mode 0770"
+
+
+def spoil_owner(folder: Path) -> str:
+    if os.geteuid():
+        pytest.skip("only root may give a folder away")
+    folder.mkdir(mode=0o700)
+    os.chown(folder, 12345, -1)
+    return "is of user 12345, mode 0700"
+
+
+@pytest.mark.parametrize("spoil", [spoil_link, spoil_mode, spoil_owner])
+def test_a_folder_that_others_can_write_to_is_not_trusted(
+    place: Path, monkeypatch: pytest.MonkeyPatch, spoil: Callable[[Path], str]
+) -> None:
+    monkeypatch.delenv("SFM_JOBS", raising=False)
+    monkeypatch.setattr(tempfile, "tempdir", str(place))
+    folder = place / f"sfm-jobs-{os.getuid()}"
+    said = spoil(folder)
+    launcher = LocalLauncher()
+    for act in (lambda: launcher.submit(job(place, "0")), lambda: launcher.find("x"), lambda: launcher.cancel("x")):
+        with pytest.raises(LauncherError, match=f"{said}; expected a folder of user .* in SFM_JOBS"):
+            act()
+    assert not list(folder.iterdir())
+
+
+def test_the_folder_of_jobs_is_private(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("SFM_JOBS", raising=False)
+    monkeypatch.setattr(tempfile, "tempdir", str(place))
+    launcher = LocalLauncher()
+    assert launcher.find(job(place).key) is None
+    launcher.submit(job(place, "0"))
+    wait_for(launcher, job(place).key, State.SUCCEEDED)
+    assert [stat.S_IMODE(each.stat().st_mode) for each in (launcher.root, *launcher.root.iterdir())] == [0o700] * 2

@@ -263,7 +263,7 @@ def test_list_and_show_tell_people_and_programs(client: MlflowClient, lake: Lake
     assert json.loads(sfm("show", "--json").output)["version"] == "2"
     text = sfm("show", "1").output
     assert "rings at faults" in text
-    assert "**week**\n?[31mred" in text  # what strangers write does not reach the terminal
+    assert "**week**\n\\x1b[31mred" in text  # what strangers write does not reach the terminal
 
 
 def test_what_is_not_there_is_said(client: MlflowClient) -> None:

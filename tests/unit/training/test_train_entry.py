@@ -68,6 +68,15 @@ def test_a_config_that_is_not_there_or_no_json_is_refused(lake: Lake, caplog: py
     assert "Invalid JSON" in caplog.text
 
 
+def test_a_slip_in_a_path_makes_no_folder(lake: Lake, caplog: pytest.LogCaptureFixture, tmp_path: Path) -> None:
+    assert train.main(["--config", str(tmp_path / "slip" / "config.json")]) == 2
+    assert "there is no config at" in caplog.text
+    assert train.main(["--config", rewrite(lake, {"lake": str(tmp_path / "moved")})]) == 2
+    assert f"there is no folder '{tmp_path / 'moved'}'" in caplog.text
+    assert not (tmp_path / "slip").exists()
+    assert not (tmp_path / "moved").exists()
+
+
 def test_a_lake_that_does_not_answer_is_no_fault_of_the_config(
     lake: Lake, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
