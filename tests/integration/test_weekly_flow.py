@@ -80,11 +80,18 @@ def test_a_week_killed_while_training_ends_with_the_same_weights(
 
 
 def test_of_two_weeks_started_in_the_same_second_one_trains(calm: Place, place: Place, segy: dict[str, bytes]) -> None:
+    """They do not share a folder of jobs, so that neither finds the other's job: only the lease decides."""
     for name in ("deltaic.sgy", "deep_water.sgy"):
         place.drop(name, segy[name])
     command, logs = place.command(), [place.folder / f"flow-{number}.log" for number in range(2)]
     flows = [
-        subprocess.Popen(command, env=place.environment, cwd=place.folder, stdout=log.open("wb"), stderr=STDOUT)
+        subprocess.Popen(
+            command,
+            env=place.environment | {"SFM_JOBS": str(log.with_suffix(""))},
+            cwd=place.folder,
+            stdout=log.open("wb"),
+            stderr=STDOUT,
+        )
         for log in logs
     ]
     assert [flow.wait() for flow in flows] == [0, 0], "\n".join(log.read_text() for log in logs)
