@@ -65,6 +65,7 @@ class Settings(Contract):
     gate: Gate
     start_from: Literal["champion", "scratch"] = "champion"  # weights; scratch when there is no champion yet
     hang_minutes: float = 10  # at least, without a sign of life, before a running job is ended and started again
+    evaluate_on_gpu: bool = False  # the pod that scores asks for one GPU, which the image has to know
     budget: Budget | None = None
     recipes: dict[str, Recipe]
     slurm: SlurmSettings | None = None  # for --launcher slurm

@@ -10,7 +10,7 @@ registered is found and used as it is, and a training job that still runs is att
 from __future__ import annotations
 
 import yaml
-from metaflow import Config, FlowSpec, Parameter, card, catch, current, retry, step, timeout
+from metaflow import Config, FlowSpec, Parameter, card, catch, config_expr, current, resources, retry, step, timeout
 
 import flows
 import ingestion
@@ -126,6 +126,7 @@ class WeeklyRetrain(FlowSpec):
 
     @retry(times=2, minutes_between_retries=2)
     @timeout(hours=24)
+    @resources(gpu=config_expr("1 if settings.get('evaluate_on_gpu') else None"))
     @step
     def evaluate(self):
         """Candidate and champion on the same held-out regions."""

@@ -136,6 +136,13 @@ def made(s3: str, tmp_path_factory: pytest.TempPathFactory) -> Made:
     return Made(template, cron, alarm, text, package)
 
 
+def test_the_pod_that_scores_has_the_gpu_that_the_settings_ask_for(made: Made) -> None:
+    asked = {name: each["container"]["resources"].get("limits", {}) for name, each in made.steps.items()}
+    assert {name: int(limits["nvidia.com/gpu"]) for name, limits in asked.items() if "nvidia.com/gpu" in limits} == {
+        "evaluate": 1
+    }
+
+
 def test_every_step_is_there_with_image_account_secret_and_variables(made: Made) -> None:
     assert set(made.steps) == STEPS
     for step in made.steps.values():
