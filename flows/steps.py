@@ -81,7 +81,7 @@ def request(parameters: Mapping[str, Any], settings: Mapping[str, Any]) -> Reque
     except ValidationError as error:
         faults = "; ".join(f"--{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors())
         raise RequestError(f"the week cannot be run as asked: {faults}") from error
-    except ValueError as error:
+    except LauncherError as error:
         raise RequestError(f"the week cannot be run as asked: --launcher: {error}") from error
     _check_recipe(asked)
     Lake(asked.lake).check()

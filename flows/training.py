@@ -107,6 +107,19 @@ def runs_now(lake: Lake, run: str, launcher: Launcher) -> bool:
     return status is not None and status.state in (State.PENDING, State.RUNNING)
 
 
+def cancel(lake: Lake, run: str, launcher: Launcher) -> Status | None:
+    """Have the job of ``run`` save and end, whoever follows it; how it was before, or None when none waits or runs.
+
+    Raises ``LauncherError``.
+    """
+    key = job_key(lake, run)
+    status = launcher.find(key)
+    if status is None or status.state not in (State.PENDING, State.RUNNING):
+        return None
+    launcher.cancel(key)
+    return status
+
+
 def job_key(lake: Lake, run: str) -> str:
     """The idempotency key of a run's job: one lake, one run, one job."""
     return f"{lake.uri}/{run_folder(run)}"

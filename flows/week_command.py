@@ -21,6 +21,14 @@ if TYPE_CHECKING:
 
 _SETTINGS = {"help_option_names": ["-h", "--help"]}
 _lake = click.option("--lake", "lake_uri", required=True, envvar="SFM_LAKE", metavar="URI", help="Default: SFM_LAKE.")
+_settings_file = click.option(
+    "--settings", "file", type=click.Path(exists=True, dir_okay=False, path_type=Path), metavar="FILE",
+    help="Of the week. Default: flows/weekly.yaml.",
+)  # fmt: skip
+_launcher = click.option(
+    "--launcher", type=click.Choice(["local", "slurm", "eks"]), default="local", show_default=True,
+    help="Where training runs.",
+)  # fmt: skip
 _json = click.option("--json", "as_json", is_flag=True, help=JSON_HELP)
 
 
@@ -33,6 +41,7 @@ def main() -> None:
     week status --lake s3://LAKE --alarm    for cron: exit status 1, and a notice, when someone should look
     week dry-run --lake s3://LAKE           what the week would do and cost, without doing it
     week pause | resume --lake s3://LAKE    start no training, or start it again
+    week cancel --lake s3://LAKE --run RUN  end a training job now; it saves first
     week retention --lake s3://LAKE         old checkpoints that can go
     week backup | restore --lake s3://LAKE  the MLflow registry's database
 
@@ -96,25 +105,45 @@ def resume(lake_uri: str) -> None:
     click.echo(f"ended: {ended}" if ended else "training was not paused")
 
 
+@main.command()
+@_lake
+@click.option("--run", required=True, metavar="RUN", help="Whose job it is; `week status` names it.")
+@_settings_file
+@_launcher
+def cancel(lake_uri: str, run: str, file: Path | None, launcher: str) -> None:
+    """End a run's training job now: it saves first, its week reports that and fails.
+
+    Started again, the week goes on from there; `week pause` keeps the schedule from doing so.
+    """
+    from flows.launchers import launcher as launcher_of
+    from flows.settings import read_settings
+    from flows.training import cancel as cancel_job
+
+    with _messages():
+        lake = existing_lake(lake_uri)
+        if run not in lake.folders("runs"):
+            raise click.ClickException(printable(f"there is no run {run} on {lake.uri}; `week status` names them"))
+        ended = cancel_job(lake, run, launcher_of(launcher, read_settings(_raw_settings(file))))
+    click.echo(printable(f"ended: {ended.place}" if ended else f"no job of run {run} waits or runs at {launcher}"))
+
+
 @main.command("dry-run")
 @_lake
 @click.option("--week", default="", metavar="WEEK", help="Default: this week.")
 @click.option("--surveys", default="", metavar="NAMES", help="Comma-separated. Default: all.")
 @click.option("--size", default="tiny", show_default=True, help="One of the settings' recipes.")
-@click.option("--settings", "file", type=click.Path(exists=True, dir_okay=False, path_type=Path), metavar="FILE")
-@click.option("--launcher", default="local", show_default=True)
+@_settings_file
+@_launcher
 @click.option("--seed", default=0, show_default=True)
 @click.option("--force", is_flag=True, help="As for the week itself.")
 def dry_run(lake_uri: str, file: Path | None, **parameters: Any) -> None:
     """What the week would take in, train and cost; options are those of the weekly flow."""
-    import yaml
-
     from flows.dry_run import dry_run as run_dry
-    from flows.steps import DEFAULT_SETTINGS, request
+    from flows.steps import request
 
     with _messages():
         lake = existing_lake(lake_uri)
-        asked = request({"lake": lake.uri, **parameters}, yaml.safe_load((file or DEFAULT_SETTINGS).read_text()))
+        asked = request({"lake": lake.uri, **parameters}, _raw_settings(file))
         _table(run_dry(asked).lines())
 
 
@@ -182,6 +211,20 @@ def restore(lake_uri: str, into: Path, name: str | None) -> None:
     click.echo(f"{printable(str(into))} is the registry of {found.created:%Y-%m-%d %H:%M:%S} UTC")
     click.echo(_aliases(found.aliases))
     click.echo(f"now: mlflow server --backend-store-uri sqlite:///{printable(str(into.absolute()))} …")
+
+
+def _raw_settings(file: Path | None) -> dict[str, Any]:
+    """What stands in a settings file. Raises ``SettingsError``."""
+    import yaml
+
+    from flows.settings import SettingsError
+    from flows.steps import DEFAULT_SETTINGS
+
+    try:
+        raw: dict[str, Any] = yaml.safe_load((file or DEFAULT_SETTINGS).read_text())
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise SettingsError(f"{file} is no YAML: {' '.join(str(error).split())}") from error
+    return raw
 
 
 def _aliases(found: dict[str, dict[str, str]]) -> str:

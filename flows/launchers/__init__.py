@@ -102,7 +102,7 @@ def holds_password(value: str) -> bool:
 
 
 def launcher(name: str, settings: Settings) -> Launcher:
-    """The launcher called ``name``, as ``settings`` describe its cluster. Raises ``ValueError``, ``LauncherError``."""
+    """The launcher called ``name``, as ``settings`` describe its cluster. Raises ``LauncherError``."""
     if name == "local":
         from flows.launchers.local import LocalLauncher
 
@@ -111,12 +111,12 @@ def launcher(name: str, settings: Settings) -> Launcher:
         from flows.launchers.slurm import SlurmLauncher
 
         if settings.slurm is None:
-            raise ValueError("the settings file has no `slurm:` part; docs/slurm.md says what stands there")
+            raise LauncherError("the settings file has no `slurm:` part; docs/slurm.md says what stands there")
         return SlurmLauncher(settings.slurm)
     if name == "eks":
         from flows.launchers.eks import EksLauncher
 
         if settings.eks is None:
-            raise ValueError("the settings file has no `eks:` part; docs/eks.md says what stands there")
+            raise LauncherError("the settings file has no `eks:` part; docs/eks.md says what stands there")
         return EksLauncher(settings.eks)
-    raise ValueError(f"launcher {name!r} is not known; expected local, slurm or eks")
+    raise LauncherError(f"launcher {name!r} is not known; expected local, slurm or eks")
