@@ -9,8 +9,9 @@ from __future__ import annotations
 import hashlib
 import sqlite3
 import tempfile
+from collections import defaultdict
 from contextlib import closing
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from pydantic import ValidationError
@@ -18,7 +19,7 @@ from pydantic import ValidationError
 from ingestion.lake import Lake
 from ingestion.manifest import Contract, Digest
 
-_ROOT = "backups/mlflow"
+_ROOT, _NAME = "backups/mlflow", "%Y%m%dT%H%M%SZ"
 _JOURNALS = ("-journal", "-wal", "-shm")
 
 
@@ -40,7 +41,7 @@ def backup(lake: Lake, database: str) -> Backup:
     """Copy the SQLite database at the URI ``database``, which may be in use. Raises ``BackupError``."""
     source = _file(database)
     created = datetime.now(UTC)
-    folder = f"{_ROOT}/{created:%Y%m%dT%H%M%SZ}"
+    folder = f"{_ROOT}/{created:{_NAME}}"
     with tempfile.TemporaryDirectory() as scratch:
         copy = Path(scratch) / "mlflow.db"
         try:
@@ -73,6 +74,29 @@ def backups(lake: Lake) -> list[Backup]:
         except (FileNotFoundError, ValidationError):  # broken off
             continue
     return found
+
+
+def superfluous(lake: Lake, now: datetime, older: timedelta) -> list[tuple[str, str, int]]:
+    """Folder, note and bytes of each that can go: older than that, and neither the newest nor its month's first."""
+    sizes: dict[datetime, dict[str, int]] = defaultdict(dict)  # by file
+    for entry in lake.objects(_ROOT):
+        folder, _, file = entry.key.removeprefix(f"{_ROOT}/").rpartition("/")
+        if made := _taken(folder):
+            sizes[made][file] = entry.size
+    whole = {made for made, files in sizes.items() if "backup.json" in files}
+    broken = {made for made in sizes if made not in whole and now - made >= max(older, timedelta(days=1))}
+    return [
+        (f"{_ROOT}/{made:{_NAME}}", "broken off" if made in broken else "", sum(sizes[made].values()))
+        for made in sorted(thin(whole, now, older) | broken)
+    ]
+
+
+def thin(taken: set[datetime], now: datetime, older: timedelta) -> set[datetime]:
+    """Those that can go of backups ``taken`` then: not the newest, nor the first of a month, nor any less old."""
+    first: dict[tuple[int, int], datetime] = {}
+    for each in sorted(taken):
+        first.setdefault((each.year, each.month), each)
+    return {each for each in taken if now - each >= older} - {*first.values(), *sorted(taken)[-1:]}
 
 
 def restore(lake: Lake, into: Path, name: str | None = None) -> Backup:
@@ -119,6 +143,15 @@ def aliases_in(file: Path) -> dict[str, dict[str, str]]:
     for model, alias, version in rows:
         found.setdefault(model, {})[alias] = str(version)
     return found
+
+
+def _taken(name: str) -> datetime | None:
+    """When the backup called ``name`` was taken; None when it is none of ours."""
+    try:
+        made = datetime.strptime(name, _NAME).replace(tzinfo=UTC)
+    except ValueError:
+        return None
+    return made if f"{made:{_NAME}}" == name else None
 
 
 def _file(database: str) -> Path:

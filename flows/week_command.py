@@ -17,9 +17,11 @@ from ingestion.cli.sweep import Duration
 from ingestion.names import printable
 
 if TYPE_CHECKING:
+    from flows.launchers import Launcher
     from flows.status import WeekStatus
 
 _SETTINGS = {"help_option_names": ["-h", "--help"]}
+_LONGEST_RUN = timedelta(weeks=2)  # its steps' time limits, tried again
 _lake = click.option("--lake", "lake_uri", required=True, envvar="SFM_LAKE", metavar="URI", help="Default: SFM_LAKE.")
 _settings_file = click.option(
     "--settings", "file", type=click.Path(exists=True, dir_okay=False, path_type=Path), metavar="FILE",
@@ -42,7 +44,7 @@ def main() -> None:
     week dry-run --lake s3://LAKE           what the week would do and cost, without doing it
     week pause | resume --lake s3://LAKE    start no training, or start it again
     week cancel --lake s3://LAKE --run RUN  end a training job now; it saves first
-    week retention --lake s3://LAKE         old checkpoints that can go
+    week retention --lake s3://LAKE         old checkpoints, job folders and backups that can go
     week backup | restore --lake s3://LAKE  the MLflow registry's database
 
     Exit status: 0 when done, 1 when something is wrong or could not be done, 2 for a wrong command.
@@ -149,33 +151,58 @@ def dry_run(lake_uri: str, file: Path | None, **parameters: Any) -> None:
 
 @main.command()
 @_lake
+@_settings_file
 @click.option("--older", type=Duration(), default="4w", show_default=True, help="What ended later stays.")
+@click.option(
+    "--abandoned", type=Duration(), default="12w", show_default=True, help="An unfinished run that moved later stays."
+)
 @click.option("--delete", is_flag=True, help="Delete what is listed.")
 @_json
-def retention(lake_uri: str, older: timedelta, delete: bool, as_json: bool) -> None:
-    """List old checkpoints that nobody needs, or delete them.
+def retention(
+    lake_uri: str, file: Path | None, older: timedelta, abandoned: timedelta, delete: bool, as_json: bool
+) -> None:
+    """List what nobody needs any more, or delete it.
 
-    Those of finished runs, without the registered ones and those that a living run began with; surveys, data sets,
-    figures and reports always stay.
+    \b
+    checkpoints  of finished and of abandoned runs; registered ones and those that an unfinished run began with stay
+    jobs         their folders on this machine (SFM_JOBS), and on the settings' Slurm cluster
+    backups      of the registry; the newest stays, and the first of each month
+
+    Surveys, data sets, configs, figures, reports and decisions always stay.
     """
+    from flows.retention import Rules, look
     from flows.retention import delete as delete_one
-    from flows.retention import look
 
+    if abandoned < _LONGEST_RUN:
+        raise click.UsageError("--abandoned has to be at least 2w: for so long a run may train and be scored")
     with _messages():
         lake = existing_lake(lake_uri)
-        found = look(lake, datetime.now(UTC), older)
-        for old in found.old if delete else []:
-            delete_one(lake, old)
+        rules = Rules(datetime.now(UTC), older, abandoned, _places(file))
+        found = look(lake, rules)
+        gone = [old for old in found.old if delete and delete_one(lake, old, rules)]
     if as_json:
-        click.echo(json.dumps(found.model_dump(mode="json") | {"deleted": delete}, indent=2))
+        went = [old.folder for old in gone]
+        click.echo(json.dumps(found.model_dump(mode="json") | {"deleted": went}, indent=2))
         return
     for kept in found.kept:
-        click.echo(f"stays  {kept.run}: {kept.reason} ({kept.size:,} bytes)")
+        click.echo(f"stays  {kept.run}: {printable(kept.reason)} ({kept.size:,} bytes)")
     for old in found.old:
-        what = "" if old.committed else ", left by a killed process"
-        click.echo(f"{'gone' if delete else 'can go':6} {printable(old.folder)} ({old.size:,} bytes{what})")
-    total = sum(old.size for old in found.old)
+        note = f", {old.note}" if old.note else ""
+        what = "can go" if not delete else "gone  " if old in gone else "stays "
+        click.echo(f"{what} {printable(old.folder)} ({old.size:,} bytes{note})")
+    total = sum(old.size for old in (gone if delete else found.old))
     click.echo(f"{total:,} bytes deleted" if delete else f"{total:,} bytes; --delete deletes them")
+
+
+def _places(file: Path | None) -> dict[str, Launcher]:
+    """Where jobs leave folders: this machine, and the settings' Slurm cluster."""
+    from flows.launchers.local import LocalLauncher
+    from flows.launchers.slurm import SlurmLauncher
+    from flows.settings import read_settings
+
+    here: dict[str, Launcher] = {"this machine": LocalLauncher()}
+    slurm = read_settings(_raw_settings(file)).slurm
+    return here | ({"Slurm": SlurmLauncher(slurm)} if slurm else {})
 
 
 @main.command()

@@ -11,6 +11,7 @@ import fcntl
 import hashlib
 import json
 import os
+import shutil
 import signal
 import socket
 import stat
@@ -40,7 +41,7 @@ class LocalLauncher:
     def submit(self, job: Job) -> None:
         """Start ``job``, or attach to the one that runs under its key. Raises ``LauncherError``."""
         self.root.mkdir(parents=True, exist_ok=True, mode=0o700)
-        folder = self._folder(job.key)
+        folder = self.folder(job.key)
         folder.mkdir(exist_ok=True, mode=0o700)
         lock = os.open(folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
@@ -62,7 +63,7 @@ class LocalLauncher:
 
     def find(self, key: str) -> Status | None:
         """The status of the newest job under ``key``, or None."""
-        folder = self._folder(key)
+        folder = self.folder(key)
         if not (folder / "group").exists():
             return None
         running = _is_locked(folder / "lock")
@@ -78,7 +79,7 @@ class LocalLauncher:
 
     def cancel(self, key: str) -> None:
         """SIGTERM to the whole group, SIGKILL to what is left after two minutes."""
-        folder = self._folder(key)
+        folder = self.folder(key)
         for number, seconds in ((signal.SIGTERM, _SAVE_SECONDS + 10), (signal.SIGKILL, 10)):
             if not (folder / "lock").exists() or not _is_locked(folder / "lock"):
                 return
@@ -90,7 +91,23 @@ class LocalLauncher:
             while _is_locked(folder / "lock") and time.monotonic() < deadline:
                 time.sleep(0.1)
 
-    def _folder(self, key: str) -> Path:
+    def forget(self, key: str) -> bool:
+        """Delete what the job under ``key`` left; False when it runs."""
+        folder = self.folder(key)
+        if not folder.exists():
+            return True
+        lock = os.open(folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            if not _acquire(lock):
+                return False
+            (folder / "group").unlink(missing_ok=True)  # first: without it there is no job to be found
+            shutil.rmtree(folder)
+        finally:
+            os.close(lock)
+        return True
+
+    def folder(self, key: str) -> Path:
+        """Of the job under ``key``. Raises ``LauncherError`` when others may write to it."""
         _check_private(self.root)
         return self.root / hashlib.sha256(key.encode()).hexdigest()[:24]
 
