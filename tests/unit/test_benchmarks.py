@@ -13,7 +13,7 @@ import pytest
 import yaml
 from rich.table import Table
 
-from benchmarks import decoder, reconstruction, scaling, step
+from benchmarks import decoder, launcher, reconstruction, scaling, step
 from benchmarks.common import CannotMeasureError, Goal, Measured, run
 from benchmarks.reconstruction import goals, rows_of, tabulate
 from flows import demo
@@ -165,6 +165,7 @@ def test_what_could_not_be_measured_ends_with_1_and_the_reason(capsys: pytest.Ca
         (decoder, ["--processes", "0"]),
         (step, ["--seeds", ""]),
         (scaling, ["--rounds", "-1"]),
+        (launcher, ["--rounds", "0"]),
     ],
 )
 def test_unusable_arguments_are_refused(
@@ -187,3 +188,31 @@ def test_the_demo_holds_out_a_survey_that_its_first_week_makes() -> None:
 def test_each_later_week_brings_another_basin() -> None:
     weeks = [demo.new_basins(number) for number in range(2, 2 + len(BASINS))]
     assert sorted(basin for week in weeks for basin in week) == sorted(BASINS)
+
+
+def test_a_launcher_is_compared_with_its_peer_turn_by_turn() -> None:
+    def turn(peer: float, ours: float) -> dict[str, dict[str, float]]:
+        return {
+            way: {"first_seconds": seconds, "notice_seconds": 2 * seconds}
+            for way, seconds in ((launcher.FLOOR, 0.1), (launcher.TORCHRUN, peer), (launcher.LOCAL, ours))
+        }
+
+    turns = [turn(2.0, 2.5), turn(9.0, 9.4), turn(2.0, 4.0)]  # the machine was slow once
+    rows = launcher.rows_of([launcher.FLOOR, launcher.TORCHRUN, launcher.LOCAL], turns)
+    assert [row["first_seconds"] for row in rows] == [0.1, 2.0, 4.0]
+    assert [(goal.value, goal.met) for goal in launcher.goals(rows)] == [
+        (pytest.approx(0.5), True),
+        (pytest.approx(1.0), True),
+    ]
+    assert launcher.tabulate(rows).row_count == 3
+
+
+def test_a_job_that_fails_is_no_measurement(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("SLURM_CONF", raising=False)
+    monkeypatch.setattr(launcher, "WORKER", "raise SystemExit(3)")
+    with pytest.raises(CannotMeasureError, match=r"0 one plain process did not run: .* exit status 3"):
+        launcher.measure(rounds=1)
+    monkeypatch.setenv("SLURM_CONF", "/nowhere")
+    monkeypatch.setenv("PATH", "/nowhere")
+    with pytest.raises(CannotMeasureError, match="there is no sbatch"):
+        launcher.measure(rounds=1)
