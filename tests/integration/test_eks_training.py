@@ -23,7 +23,7 @@ from seismic_model.training import checkpoint
 from seismic_model.training.metrics import read_metrics
 
 NODES = ["node-a", "node-b", "node-c"]
-STEPS = 40
+STEPS = 20
 
 
 class Silent:

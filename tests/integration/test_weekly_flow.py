@@ -24,23 +24,21 @@ pytestmark = pytest.mark.timeout(900)  # whole weeks, on a machine that may be b
 
 
 @pytest.fixture(scope="module")
-def segy(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
-    return made_surveys(tmp_path_factory.mktemp("segy"))
-
-
-@pytest.fixture
-def place(lake: Lake, tmp_path: Path) -> Place:
-    return Place(lake, tmp_path)
-
-
-@pytest.fixture(scope="module")
-def calm(s3: str, tmp_path_factory: pytest.TempPathFactory, segy: dict[str, bytes]) -> Place:
+def calm(s3: str, tmp_path_factory: pytest.TempPathFactory) -> Place:
     """A week that nobody disturbed."""
     place = Place(Lake(f"{s3}/calm-week"), tmp_path_factory.mktemp("calm"))
-    for name, content in segy.items():
+    for name, content in made_surveys(place.folder).items():
         place.drop(name, content)
     result = place.run()
     assert result.returncode == 0, result.stdout
+    return place
+
+
+@pytest.fixture
+def place(calm: Place, lake: Lake, tmp_path: Path) -> Place:
+    """One whose surveys are taken in, and that has not trained."""
+    place = Place(lake, tmp_path)
+    place.take_over_surveys(calm)
     return place
 
 
@@ -68,21 +66,25 @@ def test_a_week_ends_with_a_challenger_and_is_done_once(calm: Place) -> None:
     assert aliases(client) == {"challenger": "1"}
 
 
-def test_a_week_killed_while_training_ends_with_the_same_weights(
-    calm: Place, place: Place, segy: dict[str, bytes]
-) -> None:
-    for name in ("deltaic.sgy", "deep_water.sgy"):
-        place.drop(name, segy[name])
+def test_a_week_that_fails_and_then_is_killed_ends_with_the_same_weights(calm: Place, place: Place) -> None:
+    broken = place.folder / "broken" / "deepspeed"
+    broken.mkdir(parents=True)
+    (broken / "__init__.py").write_text("raise RuntimeError('<broken> on purpose')")
+    result = place.run(PYTHONPATH=f"{broken.parent}:{os.environ.get('PYTHONPATH', '')}")
+    assert result.returncode != 0
+    assert "an error of its own 3 times without a new checkpoint" in result.stdout
+    assert "&lt;broken&gt; on purpose" in place.lake.read(f"weeks/{WEEK}/report.html").decode()
+    summary = {line["name"]: line["value"] for line in place.lake.read_json(f"weeks/{WEEK}/summary.json")["lines"]}
+    assert summary["trained"].startswith(f"failed: training {RUN}")
+
     _kill_everything(place)
     result = place.run()
     assert result.returncode == 0, result.stdout
     assert _weights(place) == _weights(calm)
 
 
-def test_of_two_weeks_started_in_the_same_second_one_trains(calm: Place, place: Place, segy: dict[str, bytes]) -> None:
+def test_of_two_weeks_started_in_the_same_second_one_trains(calm: Place, place: Place) -> None:
     """They do not share a folder of jobs, so that neither finds the other's job: only the lease decides."""
-    for name in ("deltaic.sgy", "deep_water.sgy"):
-        place.drop(name, segy[name])
     command, logs = place.command(), [place.folder / f"flow-{number}.log" for number in range(2)]
     flows = [
         subprocess.Popen(
@@ -99,6 +101,33 @@ def test_of_two_weeks_started_in_the_same_second_one_trains(calm: Place, place: 
     client = connect(place.environment["MLFLOW_TRACKING_URI"])
     assert [str(each.version) for each in versions(client)] == ["1"]
     assert aliases(client) == {"challenger": "1"}
+
+
+def test_a_week_without_surveys_ends_with_nothing_trainable(lake: Lake, tmp_path: Path) -> None:
+    place = Place(lake, tmp_path)
+    result = place.run()
+    assert result.returncode == 0, result.stdout
+    assert "nothing trainable" in result.stdout
+    assert not list(place.lake.objects("runs"))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("--week", "2026-W60"), "not a week of the ISO calendar"),
+        (("--size", "enormous"), "model size 'enormous' has no recipe"),
+        (("--launcher", "moon"), "launcher 'moon' is not known"),
+        (("--surveys", "../x"), "--surveys"),
+    ],
+)
+def test_a_request_that_cannot_be_is_refused_before_anything_happens(
+    lake: Lake, tmp_path: Path, arguments: tuple[str, ...], message: str
+) -> None:
+    place = Place(lake, tmp_path)
+    result = place.run(*arguments)
+    assert result.returncode != 0
+    assert message in result.stdout
+    assert not list(place.lake.objects())
 
 
 def _weights(place: Place) -> dict[int, str]:
