@@ -25,6 +25,7 @@ import click
 import yaml
 
 from flows.argo_inputs import repair
+from flows.launchers import names_secret
 from flows.settings import SettingsError, read_settings
 from flows.week import iso_week
 
@@ -34,7 +35,6 @@ LONGEST = 6 * 86_400 + 20 * 3_600  # seconds; a workflow that hangs must not kee
 LATEST_START = 2 * 3_600  # seconds after its time, when the controller was down
 _PLAIN = re.compile(r"[A-Za-z0-9._-]+")
 _LAKE = re.compile(r"s3://([a-z0-9][a-z0-9.-]{1,61}[a-z0-9])(?:/([A-Za-z0-9._/-]+))?")
-_SECRET_NAME = re.compile(r"SECRET|PASSWORD|TOKEN|_KEY$|AUTH")
 _SECRET_TEXT = re.compile(r"://[^/\s\"':@]+:[^/\s\"'@]+@|\b(?:AKIA|ASIA)[0-9A-Z]{16}\b|x-api-key")
 _DEFAULTS = {
     "METAFLOW_KUBERNETES_CPU": "4",
@@ -272,9 +272,7 @@ def _environment(variables: Mapping[str, str]) -> list[dict[str, str]]:
 def refuse_secrets(text: str, environment: Mapping[str, str]) -> None:
     """Raises ``ClickException`` when ``text`` holds a password, a key, or the value of a secret variable."""
     found = _SECRET_TEXT.search(text)
-    names = [
-        name for name, value in environment.items() if _SECRET_NAME.search(name) and len(value) > 7 and value in text
-    ]
+    names = [name for name, value in environment.items() if names_secret(name) and len(value) > 7 and value in text]
     if found or names:
         what = ", ".join(names) or "something like a password in a URL, or an access key"
         raise click.ClickException(

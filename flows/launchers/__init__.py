@@ -6,6 +6,7 @@ same job, so a flow that was killed and started again attaches instead of traini
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING, Protocol
@@ -13,6 +14,8 @@ from urllib.parse import urlsplit
 
 if TYPE_CHECKING:
     from flows.settings import Settings
+
+_SECRET = re.compile(r"SECRET|PASSWORD|TOKEN|_KEY$|AUTH")
 
 
 class State(Enum):
@@ -99,6 +102,11 @@ def holds_password(value: str) -> bool:
         return "@" in value and urlsplit(value).password is not None
     except ValueError:
         return False
+
+
+def names_secret(name: str) -> bool:
+    """Whether an environment variable of that name is likely to hold a secret."""
+    return _SECRET.search(name) is not None
 
 
 def launcher(name: str, settings: Settings) -> Launcher:

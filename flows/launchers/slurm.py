@@ -24,7 +24,6 @@ from flows.launchers.health import PEER_FAILED
 from flows.launchers.slurm_settings import SlurmSettings
 from ingestion.names import printable
 
-_SAVE_SECONDS = 120  # in which a training process ends its step and saves, once it has got SIGTERM
 _KILL_SECONDS = 120  # in which Slurm ends what does not end by itself (KillWait, UnkillableStepTimeout)
 _ANSWER_SECONDS = 120  # in which Slurm answers, its own retries included
 _LOG_TAIL = 4000  # bytes
@@ -40,7 +39,6 @@ _SILENT = (
     "Zero Bytes were transmitted",
     "ssh: ",
 )
-_OUT_OF_MEMORY = "out of memory|OutOfMemoryError|oom[-_ ]kill|MemoryError|not enough memory"
 _WAITS = {"PENDING", "REQUEUED", "REQUEUE_FED", "REQUEUE_HOLD", "SPECIAL_EXIT", "RESV_DEL_HOLD"}
 _RUNS = {"RUNNING", "COMPLETING", "CONFIGURING", "SUSPENDED", "STOPPED", "SIGNALING", "STAGE_OUT", "RESIZING"}
 _HOPELESS = {"PartitionConfig", "PartitionNodeLimit", "PartitionTimeLimit", "BadConstraints", "AccountNotAllowed"}
@@ -139,13 +137,13 @@ class SlurmLauncher:
         time.sleep(seconds)
 
     def cancel(self, key: str) -> None:
-        """The script has the ranks save and end; what is left of it after two minutes is killed. Then it is gone."""
+        """The script has the ranks save and end; what is left after ``save_seconds`` is killed. Then it is gone."""
         complaint = "the job cannot be cancelled"
         for row in self._active(key):
             how = "" if row.waits else "--batch --signal=TERM "
             if row.state != "COMPLETING":  # which Slurm refuses to signal
                 self._run(f"scancel {how}{row.number} || true", complaint)  # it may have ended just now
-        for row in self._left(key, _SAVE_SECONDS + 10):
+        for row in self._left(key, self.settings.save_seconds + 10):
             self._run(f"scancel {row.number}", complaint)
         if left := self._left(key, _KILL_SECONDS):  # the next submit would take it for one that goes on
             raise UnreachableError(
@@ -219,7 +217,7 @@ def render(job: Job, settings: SlurmSettings) -> str:
         nodes=job.processes // per_node,
         processes_per_node=per_node,
         minutes=minutes,
-        save_seconds=min(_SAVE_SECONDS, minutes * 30) if minutes else _SAVE_SECONDS,
+        save_seconds=min(settings.save_seconds, minutes * 30) if minutes else settings.save_seconds,
         exclude=job.exclude,
         partition=settings.partition,
         account=settings.account,
@@ -232,7 +230,6 @@ def render(job: Job, settings: SlurmSettings) -> str:
         module=job.module,
         arguments=job.arguments,
         peer_failed=PEER_FAILED,
-        out_of_memory=_OUT_OF_MEMORY,
     )
 
 
@@ -249,7 +246,8 @@ def _check(job: Job, environment: dict[str, str]) -> None:
     if bad := [name for name, value in environment.items() if holds_password(value)]:
         raise LauncherError(
             f"{bad[0]} holds a password, and a job's script is no place for one: leave it out of the address and "
-            "put it into the nodes' environment (for MLflow: MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD)"
+            "let the nodes have it, as docs/slurm.md says (for MLflow: MLFLOW_TRACKING_USERNAME and "
+            "MLFLOW_TRACKING_PASSWORD)"
         )
     for text in (job.module, *job.arguments, *environment.values()):
         if "\0" in text or any("\ud800" <= each <= "\udfff" for each in text):

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 import subprocess
 import sys
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -72,6 +74,19 @@ def cluster(folder: Path, stand_ins: Path) -> SlurmSettings:
     )
 
 
+def run_script(script: Path, stand_ins: Path) -> int:
+    """Its exit code as job 17, by its shell on n1, with a log beside it as Slurm makes it."""
+    node = {"SLURM_JOB_ID": "17", "SLURM_JOB_NODELIST": "n1", "SLURM_STEP_NODELIST": "n1", "SLURMD_NODENAME": "n1"}
+    with (script.parent / "log").open("ab") as log:
+        done = subprocess.run(
+            ["bash", script],
+            env=node | {"PATH": f"{stand_ins}:/usr/bin:/bin", "SLURM_CPUS_ON_NODE": "2", "LC_ALL": "C.UTF-8"},
+            stdout=log,
+            stderr=log,
+        )
+    return done.returncode
+
+
 @settings(max_examples=40)
 @given(key=texts, name=texts, arguments=st.lists(texts, max_size=4), value=texts)
 @example(key="it's $(touch x)", name="`touch x`\n#SBATCH --uid=0", arguments=["a'b\n$(touch x)", "", "-c"], value="\n")
@@ -88,15 +103,7 @@ def test_what_comes_from_outside_arrives_as_it_was(
         script = (state / "submitted.sh").read_bytes().decode()
         assert script == render(job, described)
         _check_directives(script)
-        (state / "log").touch()
-        node = {"SLURM_JOB_ID": "17", "SLURM_JOB_NODELIST": "n1", "SLURM_STEP_NODELIST": "n1", "SLURMD_NODENAME": "n1"}
-        done = subprocess.run(
-            ["bash", state / "submitted.sh"],
-            env=node | {"PATH": f"{stand_ins}:/usr/bin:/bin", "SLURM_CPUS_ON_NODE": "2", "LC_ALL": "C.UTF-8"},
-            cwd=folder,
-            capture_output=True,
-        )
-        assert done.returncode == 0, done.stderr
+        assert run_script(state / "submitted.sh", stand_ins) == 0, (state / "log").read_text()
         argv, environment = json.loads(Path(seen).read_text())
         assert argv[argv.index("some.module") + 1 :] == arguments
         assert environment["T_VALUE"] == value
@@ -130,11 +137,72 @@ def test_what_a_script_cannot_carry_is_refused(stand_ins: Path, tmp_path: Path, 
     assert not list(tmp_path.rglob("submitted"))
 
 
+def ended(folder: Path, stand_ins: Path, nodes: int = 1, **programs: str) -> dict[str, object]:
+    """What the script says of its end, on nodes whose programs do as given; empty when it says nothing."""
+    (bin_folder := folder / "bin").mkdir()
+    for name in STAND_INS:
+        (bin_folder / name).symlink_to(stand_ins / name)
+    for name, body in programs.items():
+        (bin_folder / name).unlink()
+        (bin_folder / name).write_text(f"#!/bin/bash\n{body}\n")
+        (bin_folder / name).chmod(0o755)
+    described = cluster(folder, bin_folder)
+    (state := Path(state_folder(JOB.key, described))).mkdir(parents=True)
+    (state / "log").write_text("torch.OutOfMemoryError: CUDA out of memory. This was another start.\n")
+    (state / "script.sh").write_text(render(replace(JOB, processes=nodes), described))
+    assert run_script(state / "script.sh", bin_folder) == 1, (state / "log").read_text()
+    told = state / "result.json"
+    return json.loads(told.read_text()) if told.exists() else {}
+
+
+MEMORY = [
+    "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 20.00 GiB. GPU 0 has a total capacity of 139 GiB",
+    "[rank3]: torch.cuda.OutOfMemoryError: CUDA out of memory.",
+    "[rank0]: RuntimeError: CUDA error: out of memory",
+    "torch.AcceleratorError: CUDA error: out of memory",
+    "RuntimeError: [enforce fail at alloc_cpu.cpp:127] err == 0. DefaultCPUAllocator: can't allocate memory: you tried",
+    "numpy._core._exceptions._ArrayMemoryError: Unable to allocate 7.11 PiB for an array with shape (10,)",
+    "MemoryError",
+    "ip-10-1-2-3:711:902 [0] transport/net.cc:77 NCCL WARN Cuda failure 2 'out of memory'",
+    "slurmstepd: error: Detected 1 oom-kill event(s) in StepId=17.1. Some of your processes may have been killed",
+    "slurmstepd-n2: error: Detected 2 oom_kill events in StepId=17.1.",
+    "srun: error: n2: task 1: Out Of Memory",
+]
+NO_MEMORY = [
+    "step 7 of 12: loss 0.4, survey 'out of memory'",
+    "survey MemoryError: cell 3 is held out",
+    "VolumeError: survey OutOfMemoryError: 3 chunks of s3://lake/CUDA out of memory/volume.mdio are missing",
+    "see docs/out-of-memory-oom-kill.md",
+    "srun: error: n2: task 1: Killed",
+]
+
+
+@pytest.mark.parametrize(("line", "cause"), [(x, "OUT_OF_MEMORY") for x in MEMORY] + [(x, "ERROR") for x in NO_MEMORY])
+def test_only_what_ran_out_of_memory_is_called_so(tmp_path: Path, stand_ins: Path, line: str, cause: str) -> None:
+    python = f'case "$*" in *health*) exit 0 ;; esac; echo before; echo {shlex.quote(line)} >&2; echo after; exit 1'
+    assert ended(tmp_path, stand_ins, python=python)["cause"] == cause
+
+
+def test_a_job_put_back_leaves_its_bad_node_and_starts_soon(tmp_path: Path, stand_ins: Path) -> None:
+    asked = f'case "$1" in requeue | update) echo "$*" >>{tmp_path}/asked ;; esac; {STAND_INS["scontrol"]}'
+    python = 'case "$*" in *health*) exit 1 ;; esac'
+    assert ended(tmp_path, stand_ins, nodes=2, scontrol=asked, python=python) == {}  # it has not ended
+    assert (tmp_path / "asked").read_text().splitlines() == [
+        "requeue 17",
+        "update JobId=17 StartTime=now+10 ExcNodeList=n1",
+    ]
+
+
+def test_ranks_get_the_time_to_save_that_the_settings_give(tmp_path: Path, stand_ins: Path) -> None:
+    script = render(replace(JOB, hours=2), cluster(tmp_path, stand_ins).model_copy(update={"save_seconds": 45}))
+    assert "#SBATCH --signal=B:TERM@45\n" in script
+    assert "export PET_SHUTDOWN_TIMEOUT=45 " in script
+
+
 def test_a_job_that_ends_slowly_is_gone_when_cancel_returns(
     stand_ins: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A hung rank outlives SIGTERM, and Slurm takes a while to kill it; the next submit must not attach to it."""
-    monkeypatch.setattr(slurm, "_SAVE_SECONDS", -10)
     monkeypatch.setattr(slurm.time, "sleep", lambda _: None)
     for name in STAND_INS.keys() - {"squeue", "scancel"}:
         (tmp_path / name).symlink_to(stand_ins / name)
@@ -148,7 +216,7 @@ def test_a_job_that_ends_slowly_is_gone_when_cancel_returns(
     for name, body in bodies.items():
         (tmp_path / name).write_text(f"#!/bin/bash\n{body}\n")
         (tmp_path / name).chmod(0o755)
-    launcher = SlurmLauncher(cluster(tmp_path, tmp_path))
+    launcher = SlurmLauncher(cluster(tmp_path, tmp_path).model_copy(update={"save_seconds": -10}))
     launcher.cancel(JOB.key)
     assert (tmp_path / "scancels").read_text().splitlines() == ["--batch --signal=TERM 17", "17"]
     assert len((tmp_path / "asked").read_text().splitlines()) == 5
@@ -162,7 +230,8 @@ def test_a_job_that_ends_slowly_is_gone_when_cancel_returns(
 @pytest.mark.parametrize(
     "change",
     [{"partition": "a\n#SBATCH --uid=0"}, {"account": "$(x)"}, {"folder": "/a/%j"}, {"folder": "jobs"},
-     {"folder": "/a b"}, {"environment": {"A=B": "x"}}, {"python": "a\nb"}, {"command": ()}, {"processes_per_node": 0}],
+     {"folder": "/a b"}, {"environment": {"A=B": "x"}},
+     {"environment": {"AWS_SECRET_ACCESS_KEY": "x"}}, {"python": "a\nb"}, {"command": ()}, {"processes_per_node": 0}],
 )  # fmt: skip
 def test_settings_that_slurm_would_misread_are_refused(change: dict[str, object]) -> None:
     good = {"folder": "/shared/jobs", "python": "/p", "working_directory": "/w", "processes_per_node": 8}
