@@ -49,7 +49,7 @@ test-browser: setup
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests/browser
 
 test-cluster: setup
-	NEEDS_SLURM=yes OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests/cluster
+	NEEDS_SLURM=yes OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder tests/cluster
 
 proof: setup
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --timeout=7200 tests/proof

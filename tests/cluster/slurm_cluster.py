@@ -28,6 +28,7 @@ _READY_SECONDS = 60.0
 
 _CONFIGURATION = """
 ClusterName=tests
+FirstJobId={first_job}
 SlurmctldHost={host}(127.0.0.1)
 SlurmUser=root
 SlurmdUser=root
@@ -51,7 +52,7 @@ SchedulerParameters=batch_sched_delay=0,sched_interval=2,bf_interval=2
 PreemptType=preempt/partition_prio
 PreemptMode=REQUEUE
 ReturnToService=2
-SlurmdTimeout=20
+SlurmdTimeout=10
 KillWait=5
 JobRequeue=1
 MinJobAge=300
@@ -166,8 +167,8 @@ class Cluster:
 
 
 @contextmanager
-def serve_slurm(folder: Path) -> Iterator[Cluster]:
-    """A Slurm of three nodes while the block runs."""
+def serve_slurm(folder: Path, first_job: int = 1) -> Iterator[Cluster]:
+    """A Slurm of three nodes while the block runs; two on one machine number their jobs, and so their ports, apart."""
     folder.mkdir(parents=True, exist_ok=True)
     cluster = Cluster(folder)
     host = socket.gethostname().split(".")[0]
@@ -175,7 +176,9 @@ def serve_slurm(folder: Path) -> Iterator[Cluster]:
         (folder / name).mkdir()
     controller_port, *ports = _free_ports(4)
     cluster.configuration.write_text(
-        _CONFIGURATION.format(folder=folder, host=host, controller_port=controller_port, ports=ports)
+        _CONFIGURATION.format(
+            folder=folder, host=host, controller_port=controller_port, ports=ports, first_job=first_job
+        )
     )
     keeper = subprocess.Popen(
         [sys.executable, __file__, "--keep", folder], stdin=subprocess.PIPE, start_new_session=True

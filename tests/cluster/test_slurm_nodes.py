@@ -1,0 +1,58 @@
+"""Jobs whose nodes are lost, bad or wanted by others: they come back on the right ones."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from slurm_cluster import Cluster
+from slurm_jobs import end_of, job, started_in, wait_for_ranks
+
+from flows.launchers import Cause, State
+from flows.launchers.slurm import SlurmLauncher
+
+
+def test_a_job_survives_the_node_that_runs_its_script(launcher: SlurmLauncher, place: Path, slurm: Cluster) -> None:
+    launcher.submit(job(place, "0", "wait"))
+    wait_for_ranks(launcher, place, 2)
+    slurm.kill_node("n1")  # a power cut, and the ranks met there; Slurm notices after its SlurmdTimeout
+    wait_for_ranks(launcher, place, 4)
+    (place / "go").touch()
+    status = end_of(launcher, job(place).key)
+    assert status.state is State.SUCCEEDED, status.log_tail
+    assert [node for _, start, node, _ in started_in(place) if start] == ["n2", "n3"]
+    assert status.bad_nodes == ("n1",)
+
+
+def test_a_node_that_fails_its_health_check_is_left(launcher: SlurmLauncher, place: Path) -> None:
+    python = place / "python"  # on n1 nothing starts
+    python.write_text(f'#!/bin/sh\n[ "$SLURMD_NODENAME" != n1 ] || exit 127\nexec {launcher.settings.python} "$@"\n')
+    python.chmod(0o755)
+    launcher = SlurmLauncher(launcher.settings.model_copy(update={"python": str(python)}))
+    launcher.submit(job(place, "0"))
+    status = end_of(launcher, job(place).key)
+    assert status.state is State.SUCCEEDED, status.log_tail
+    assert [node for *_, node, _ in started_in(place)] == ["n2", "n3"]
+    assert status.bad_nodes == ("n1",)
+    assert "node n1 is bad: the health check ended with exit code 127" in status.log_tail
+
+
+def test_a_fault_of_every_node_is_no_fault_of_the_nodes(launcher: SlurmLauncher, place: Path) -> None:
+    launcher = SlurmLauncher(launcher.settings.model_copy(update={"scratch": "/proc/scratch"}))
+    launcher.submit(job(place, "0"))
+    status = end_of(launcher, job(place).key)
+    assert (status.state, status.cause) == (State.FAILED, Cause.ERROR)
+    assert "scratch /proc/scratch cannot be written: No such file or directory" in status.log_tail
+    assert "the settings are more likely wrong than the nodes" in status.log_tail
+    assert started_in(place) == []
+
+
+def test_a_job_that_gives_way_to_an_urgent_one_comes_back(launcher: SlurmLauncher, place: Path, slurm: Cluster) -> None:
+    launcher.submit(job(place, "0", "save", "wait"))
+    wait_for_ranks(launcher, place, 2)
+    slurm.ask("sbatch", "--partition=urgent", "--nodes=3", "--exclusive", "--output=/dev/null", "--wrap=sleep 1")
+    wait_for_ranks(launcher, place, 4)
+    (place / "go").touch()
+    status = end_of(launcher, job(place).key)
+    assert status.state is State.SUCCEEDED, status.log_tail
+    assert len([path for path in place.glob("saved-*") if "-0-n" in path.name]) == 2
+    assert status.bad_nodes == ()
