@@ -27,12 +27,14 @@ import yaml
 from flows.argo_inputs import repair
 from flows.launchers import names_secret
 from flows.settings import SettingsError, read_settings
-from flows.week import iso_week
+from flows.week import WORKFLOW_MADE, iso_week
 
 ROOT = Path(__file__).parents[1]
 NAME = "weekly-retrain"
 LONGEST = 6 * 86_400 + 20 * 3_600  # seconds; a workflow that hangs must not keep next Sunday's from starting
 LATEST_START = 2 * 3_600  # seconds after its time, when the controller was down
+_EXIT = "tell-when-it-died"
+_MADE = {WORKFLOW_MADE: "{{workflow.creationTimestamp}}"}
 _PLAIN = re.compile(r"[A-Za-z0-9._-]+")
 _LAKE = re.compile(r"s3://([a-z0-9][a-z0-9.-]{1,61}[a-z0-9])(?:/([A-Za-z0-9._/-]+))?")
 _SECRET_TEXT = re.compile(r"://[^/\s\"':@]+:[^/\s\"'@]+@|\b(?:AKIA|ASIA)[0-9A-Z]{16}\b|x-api-key")
@@ -142,7 +144,9 @@ def argo(
     cron = cron_workflow(namespace, time, timezone)
     template = repair(_metaflow(settings, pods))
     template = completed(template, {"lake": lake, "launcher": launcher, "size": size}, more)
-    alarm = alarm_job(lake, image, service_account, namespace, more, secret)
+    look = look_at_week(lake, image, more, secret)
+    template = with_exit_handler(template, {**look, "command": [*look["command"], "--ended"]}, service_account)
+    alarm = alarm_job({**look, "command": [*look["command"], "--alarm"]}, service_account, namespace)
     made = {"workflow-template": template, "cron-workflow": cron, "alarm": alarm}
     texts = {name: json.dumps(each, indent=2) for name, each in made.items()}
     refuse_secrets("".join(texts.values()), os.environ)
@@ -235,22 +239,39 @@ def completed(template: dict[str, Any], parameters: Mapping[str, str], variables
             parameter["value"] = json.dumps(parameters[parameter["name"]])
     for each in template["spec"]["templates"]:
         if "container" in each:
-            each["container"]["env"] += _environment(variables)
+            each["container"]["env"] += _environment({**variables, **_MADE})
     return template
 
 
-def alarm_job(
-    lake: str, image: str, service_account: str, namespace: str, variables: Mapping[str, str], secret: str | None
-) -> dict[str, Any]:
-    """`week status --alarm` every hour: it says, and tells by SFM_WEBHOOK_URL or SFM_SNS_TOPIC, when to look."""
-    container = {
-        "name": "alarm",
+def look_at_week(lake: str, image: str, variables: Mapping[str, str], secret: str | None) -> dict[str, Any]:
+    """A container that runs `week status`, which tells by SFM_WEBHOOK_URL or SFM_SNS_TOPIC when to look."""
+    return {
+        "name": "look",
         "image": image,
-        "command": ["week", "status", "--lake", lake, "--alarm"],
+        "command": ["week", "status", "--lake", lake],
         "env": _environment(variables),
         "envFrom": [{"secretRef": {"name": secret}}] if secret else [],
         "resources": {"requests": {"cpu": "100m", "memory": "1Gi"}},
     }
+
+
+def with_exit_handler(template: dict[str, Any], container: dict[str, Any], service_account: str) -> dict[str, Any]:
+    """``template`` whose workflows, however they end, run ``container``: a flow that died tells people at once."""
+    handler = {
+        **container,
+        "name": "main",
+        "command": [*container["command"], "--week", "{{workflow.parameters.week}}"],
+        "env": [*container["env"], *_environment(_MADE)],
+    }
+    template["spec"]["onExit"] = _EXIT
+    template["spec"]["templates"].append(
+        {"name": _EXIT, "serviceAccountName": service_account, "activeDeadlineSeconds": 600, "container": handler}
+    )
+    return template
+
+
+def alarm_job(container: dict[str, Any], service_account: str, namespace: str) -> dict[str, Any]:
+    """``container`` every hour."""
     pod = {"serviceAccountName": service_account, "restartPolicy": "Never", "containers": [container]}
     return {
         "apiVersion": "batch/v1",

@@ -26,6 +26,7 @@ State = Literal[
 ]
 _RECENT = 50  # steps that the forecast goes by
 _DAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
+_SCORING = timedelta(hours=25)  # nothing else moves while a run is scored, for which its step has a day
 _ALIVE = ("restore", "train", "save")  # phases of a heartbeat that is alive
 
 
@@ -102,11 +103,23 @@ def alarms(status: WeekStatus, now: datetime, begun_by: timedelta, limit: timede
         due = sunday + begun_by
         late = f"week {status.week} has not begun by {due:%a %H:%M} UTC: look at its schedule, or start it by hand"
         return [late] if now > due else []
+    if status.state == "evaluating":
+        limit = max(limit, _SCORING)
     if status.state == "over" or status.moved is None or now - status.moved <= limit:
         return []
     return [
         f"week {status.week} ({status.state}) has not moved since {status.moved:%Y-%m-%d %H:%M} UTC: read the log of "
         "its step in Metaflow and of its job, then start the week again"
+    ]
+
+
+def unreported(status: WeekStatus) -> list[str]:
+    """Why someone should look at a week whose flow has ended: empty when it left a report, which told people."""
+    if status.state == "over":
+        return []
+    return [
+        f"the flow of week {status.week} ended without a report ({status.state}): read the log of its last step in "
+        "Metaflow, then start the week again"
     ]
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime as dt
 import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -22,7 +21,7 @@ from flows.settings import SettingsError, read_settings
 from flows.surveys import outcomes_of, publish_index
 from flows.training import Patience, TrainingFailedError, committed_steps, runs_now
 from flows.training import train as follow
-from flows.week import Outcome, Request, iso_week, outcome, outcome_key, run_name
+from flows.week import Outcome, Request, outcome, outcome_key, run_name, this_week
 from ingestion.lake import Lake
 from seismic_model.comparison.table import measured_winner
 from seismic_model.config import MODEL_SIZES, Init, RunConfig, run_folder
@@ -74,7 +73,7 @@ def request(parameters: Mapping[str, Any], settings: Mapping[str, Any]) -> Reque
     """The flow's parameters, checked and resolved. Raises ``RequestError``, ``SettingsError`` or ``LakeError``."""
     given = dict(parameters)
     given["surveys"] = [name.strip() for name in given["surveys"].split(",") if name.strip()]
-    given["week"] = given["week"] or iso_week(dt.datetime.now(dt.UTC).date())
+    given["week"] = given["week"] or this_week()
     try:
         asked = Request(settings=read_settings(settings), **given)
         launcher(asked.launcher, asked.settings)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import json
+import os
 
 from pydantic import Field, field_validator
 
@@ -12,6 +13,8 @@ from ingestion.lake import Lake
 from ingestion.manifest import Contract, SafeName, Week
 from seismic_model.config import run_folder
 from seismic_model.data.dataset import dataset_label
+
+WORKFLOW_MADE = "SFM_WORKFLOW_MADE"  # ISO time, in pods
 
 
 class Request(Contract):
@@ -67,6 +70,17 @@ def calendar_week(text: str) -> str:
 def iso_week(day: dt.date) -> str:
     """The ISO week of ``day``."""
     return f"{day:%G-W%V}"
+
+
+def this_week() -> str:
+    """The ISO week of now, in UTC; in a workflow's pod, of when that was made, however long the pod then waited."""
+    return workflow_week() or iso_week(dt.datetime.now(dt.UTC).date())
+
+
+def workflow_week() -> str | None:
+    """The ISO week, in UTC, in which the workflow of this pod was made; None elsewhere."""
+    made = os.environ.get(WORKFLOW_MADE)
+    return iso_week(dt.datetime.fromisoformat(made).astimezone(dt.UTC).date()) if made else None
 
 
 def run_name(request: Request, lake: Lake) -> str:

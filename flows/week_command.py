@@ -57,16 +57,20 @@ def main() -> None:
 @click.option("--alarm", is_flag=True, help="Exit with 1, and notify, when the week is late or stands still.")
 @click.option("--begun-by", default="mon 06:00", show_default=True, metavar="TIME", help="With --alarm: UTC.")
 @click.option("--limit", type=Duration(), default="6h", show_default=True, help="With --alarm: of standing still.")
+@click.option("--ended", is_flag=True, help="Its flow has ended: exit with 1, and notify, when it left no report.")
 @_json
-def status(lake_uri: str, week: str | None, alarm: bool, begun_by: str, limit: timedelta, as_json: bool) -> None:
+def status(
+    lake_uri: str, week: str | None, alarm: bool, begun_by: str, limit: timedelta, ended: bool, as_json: bool
+) -> None:
     """What the week is doing now, from the lake alone."""
     from flows.notify import Notice, notify
-    from flows.status import alarms, parse_weekday, scheduled_week, week_status
-    from flows.week import calendar_week
+    from flows.status import alarms, parse_weekday, scheduled_week, unreported, week_status
+    from flows.week import calendar_week, workflow_week
 
     try:
         due = parse_weekday(begun_by)
-        asked = calendar_week(week) if week else None
+        week = (week or "").strip('"')  # a workflow's parameter is JSON
+        asked = calendar_week(week) if week else workflow_week()
     except ValueError as error:
         raise click.UsageError(printable(str(error))) from error
     with _messages():
@@ -75,6 +79,9 @@ def status(lake_uri: str, week: str | None, alarm: bool, begun_by: str, limit: t
         wrong = alarms(found, now, due, limit) if alarm else []
         for words in wrong:
             notify(lake, Notice(found.week, "alarm", f"{found.state}-{now:%Y-%m-%d}", words))
+        for words in unreported(found) if ended else []:
+            notify(lake, Notice(found.week, "failed", f"{found.state}-{found.begun}", words))
+            wrong.append(words)
     if as_json:
         click.echo(json.dumps(found.model_dump(mode="json") | {"alarms": wrong}, indent=2))
     else:

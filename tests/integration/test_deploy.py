@@ -181,6 +181,25 @@ def test_the_alarm_looks_at_the_same_lake_with_the_same_account(made: Made) -> N
     assert container["image"] == made.steps["start"]["container"]["image"]
 
 
+def test_a_workflow_that_ends_without_a_report_tells_people(made: Made, lake: Lake, monkeypatch: Any) -> None:
+    spec = made.template["spec"]
+    (handler,) = (each for each in spec["templates"] if each["name"] == spec["onExit"])
+    container = handler["container"]
+    (told,) = {each["value"] for each in container["env"] if each["name"] == "SFM_WORKFLOW_MADE"}
+    assert told == "{{workflow.creationTimestamp}}"
+    assert [each["secretRef"]["name"] for each in container["envFrom"]] == ["seismic"]
+    assert container["command"][:4] == ["week", "status", "--lake", json.loads(made.parameters["lake"])]
+
+    monkeypatch.setenv("SFM_WORKFLOW_MADE", "2026-11-29T20:00:05Z")
+    lake.write("weeks/2026-W48/begun.json", b"{}")
+    for parameter, code in ((made.parameters["week"], 1), ('"2026-W48"', 1), ('"2026-W47; id"', 2)):
+        command = [parameter if each == "{{workflow.parameters.week}}" else each for each in container["command"]]
+        command[3] = lake.uri
+        ended = CliRunner().invoke(week_command.main, command[1:])
+        assert ended.exit_code == code
+        assert code == 2 or "the flow of week 2026-W48 ended without a report (taking in surveys)" in ended.output
+
+
 @pytest.mark.parametrize("found", ["each_survey", "freeze"])
 @pytest.mark.parametrize(
     ("action", "ended", "ran", "last"),

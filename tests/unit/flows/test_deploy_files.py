@@ -8,6 +8,7 @@ import os
 import re
 import shutil
 import subprocess
+import time
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from fnmatch import fnmatchcase
@@ -261,21 +262,28 @@ def test_systemd_takes_the_units(tmp_path: Path) -> None:
     assert [line for line in done.stderr.splitlines() if "seismic-" in line] == []
 
 
-def test_the_timer_runs_last_sundays_week_whenever_it_comes(tmp_path: Path) -> None:
-    python = tmp_path / ".venv" / "bin" / "python"
-    python.parent.mkdir(parents=True)
-    python.write_text('#!/bin/sh\nprintf "%s\\n" "$@"\n')
-    python.chmod(0o755)
-
-    done = subprocess.run(
+def run_week(folder: Path, flow: str, week: str = "exit 1", **variables: str) -> subprocess.CompletedProcess[str]:
+    """The script of the timer with shell scripts in the place of the flow and of the `week` command."""
+    programs = folder / ".venv" / "bin"
+    programs.mkdir(parents=True, exist_ok=True)
+    for name, text in (("python", flow), ("week", week)):
+        (programs / name).write_text(f"#!/bin/sh\n{text}\n")
+        (programs / name).chmod(0o755)
+    return subprocess.run(
         [DEPLOY / "systemd" / "run-week"],
-        cwd=tmp_path,
-        env={"PATH": os.environ["PATH"], "LAKE": "s3://lake/with space; id"},
+        cwd=folder,
+        env={"PATH": os.environ["PATH"], "LAKE": "s3://lake", **variables},
         capture_output=True,
         text=True,
-        check=True,
     )
 
+
+SHOW = 'printf "%s\\n" "$@"'
+
+
+def test_the_timer_runs_last_sundays_week_whenever_it_comes(tmp_path: Path) -> None:
+    done = run_week(tmp_path, SHOW, LAKE="s3://lake/with space; id")
+    assert done.returncode == 0
     given = done.stdout.splitlines()
     today = datetime.now(UTC).date()
     sunday = today - timedelta(days=today.isoweekday() % 7)
@@ -284,17 +292,37 @@ def test_the_timer_runs_last_sundays_week_whenever_it_comes(tmp_path: Path) -> N
     assert "--config" not in given
 
 
-def test_the_timer_takes_its_settings_and_its_launcher(tmp_path: Path) -> None:
-    python = tmp_path / ".venv" / "bin" / "python"
-    python.parent.mkdir(parents=True)
-    python.write_text('#!/bin/sh\nprintf "%s\\n" "$@"\n')
-    python.chmod(0o755)
-    variables = {"LAKE": "s3://lake", "SETTINGS": "/etc/my week.yaml", "LAUNCHER": "slurm", "PATH": os.environ["PATH"]}
+@pytest.mark.parametrize(
+    ("flow", "reported", "code"),
+    [("exit 0", "exit 0", 0), ("exit 1", "exit 0", 3), ("exit 1", "exit 1", 1), ("kill -9 $$", "exit 0", 137)],
+)
+def test_a_week_that_failed_and_said_so_is_not_started_again_by_the_timer(
+    tmp_path: Path, flow: str, reported: str, code: int
+) -> None:
+    assert run_week(tmp_path, flow, reported).returncode == code
+    unit = (DEPLOY / "systemd" / "seismic-week.service").read_text()
+    assert "RestartPreventExitStatus=3\n" in unit
+    assert "OnFailure=seismic-week-died.service\n" in unit
 
-    done = subprocess.run(
-        [DEPLOY / "systemd" / "run-week"], cwd=tmp_path, env=variables, capture_output=True, text=True, check=True
+
+def test_stopping_the_timers_service_stops_the_flow(tmp_path: Path) -> None:
+    programs = tmp_path / ".venv" / "bin"
+    programs.mkdir(parents=True)
+    flow = "trap 'sleep 0.3; touch ended; exit 5' TERM\ntouch runs\nwhile :; do sleep 0.05; done"
+    (programs / "python").write_text(f"#!/bin/sh\n{flow}\n")
+    (programs / "python").chmod(0o755)
+    script = subprocess.Popen(
+        [DEPLOY / "systemd" / "run-week"], cwd=tmp_path, env={"PATH": os.environ["PATH"], "LAKE": "s3://lake"}
     )
+    while not (tmp_path / "runs").exists():
+        time.sleep(0.02)
+    script.terminate()
+    assert script.wait() == 5
+    assert (tmp_path / "ended").exists()
 
+
+def test_the_timer_takes_its_settings_and_its_launcher(tmp_path: Path) -> None:
+    done = run_week(tmp_path, SHOW, SETTINGS="/etc/my week.yaml", LAUNCHER="slurm")
     given = done.stdout.splitlines()
     assert given[given.index("--config") :][:4] == ["--config", "settings", "/etc/my week.yaml", "run"]
     assert given[given.index("--launcher") + 1] == "slurm"

@@ -165,6 +165,28 @@ def test_a_week_that_stands_still_rings_until_it_is_over(lake: Lake) -> None:
     assert not alarms(week_status(lake, WEEK, now), now + timedelta(days=3), timedelta(0), timedelta(hours=6))
 
 
+def test_a_flow_that_ended_without_a_report_is_told_once(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[str] = []
+    monkeypatch.setattr("flows.notify._channels", lambda: [("list", lambda _, notice: told.append(notice.text))])
+    begin(asked(lake, week=WEEK))
+    for _ in range(2):
+        assert week("status", "--lake", lake.uri, "--week", WEEK, "--ended").exit_code == 1
+    assert len(told) == 1
+    assert f"the flow of week {WEEK} ended without a report (taking in surveys)" in told[0]
+    publish(lake, WeekResult(WEEK, []))
+    assert week("status", "--lake", lake.uri, "--week", WEEK, "--ended").exit_code == 0
+    assert len(told) == 1
+
+
+def test_scoring_may_take_its_day(lake: Lake) -> None:
+    begin(asked(lake, week=WEEK))
+    found = week_status(lake, WEEK, SUNDAY).model_copy(update={"state": "evaluating"})
+    assert found.moved is not None
+    for hours, rings in ((24, False), (26, True)):
+        now = found.moved + timedelta(hours=hours)
+        assert bool(alarms(found, now, timedelta(0), timedelta(hours=6))) == rings
+
+
 def test_the_alarm_exits_with_1_in_words(lake: Lake) -> None:
     lake.write("x", b"")
     rung = week("status", "--lake", lake.uri, "--alarm", "--begun-by", "sun 00:00")
