@@ -66,6 +66,10 @@ def _plain(context: click.Context, option: click.Parameter, value: str | None) -
     return value
 
 
+def _cluster(context: click.Context, option: click.Parameter, value: str) -> str | None:
+    return value if value == "*" else _plain(context, option, value)
+
+
 lake_option = click.option("--lake", required=True, callback=_lake, metavar="URI", help="s3://BUCKET/PREFIX")
 out_option = click.option(
     "--out", type=click.Path(path_type=Path, file_okay=False), default=ROOT / "deploy" / "build", show_default=False,
@@ -78,10 +82,11 @@ namespace_option = click.option("--namespace", default="seismic", callback=_plai
 @lake_option
 @click.option("--account", required=True, callback=_plain, metavar="ID", help="The AWS account.")
 @click.option("--region", required=True, callback=_plain, help="Of the bucket and the cluster.")
+@click.option("--cluster", default="*", callback=_cluster, metavar="ID", help="HyperPod's, for sessions. Default: any.")
 @click.option("--topic", default="seismic-weekly", callback=_plain, help="The SNS topic that is told.")
 @namespace_option
 @out_option
-def access(lake: str, account: str, region: str, topic: str, namespace: str, out: Path) -> None:
+def access(lake: str, account: str, region: str, cluster: str, topic: str, namespace: str, out: Path) -> None:
     """IAM and bucket policies, and the service account, for one lake."""
     bucket, _, prefix = lake.removeprefix("s3://").partition("/")
     words = {
@@ -90,6 +95,7 @@ def access(lake: str, account: str, region: str, topic: str, namespace: str, out
         "@PREFIX@": f"{prefix}/" if prefix else "",
         "@ACCOUNT@": account,
         "@REGION@": region,
+        "@CLUSTER@": cluster,
         "@TOPIC@": topic,
         "@NAMESPACE@": namespace,
     }
@@ -114,7 +120,7 @@ def access(lake: str, account: str, region: str, topic: str, namespace: str, out
 @click.option("--timezone", default="Etc/UTC", help="IANA name, such as America/Chicago. Default: Etc/UTC.")
 @click.option("--variable", "variables", multiple=True, metavar="NAME=VALUE", help="For all pods; nothing secret.")
 @click.option("--secret", callback=_plain, metavar="NAME", help="Kubernetes Secret whose keys all pods get.")
-@click.option("--service-account", default="seismic-flow", callback=_plain, help="Of all pods.")
+@click.option("--service-account", default="seismic-flow", callback=_plain, help="Of the flow's pods.")
 @namespace_option
 @out_option
 def argo(
@@ -146,7 +152,7 @@ def argo(
     template = completed(template, {"lake": lake, "launcher": launcher, "size": size}, more)
     look = look_at_week(lake, image, more, secret)
     template = with_exit_handler(template, {**look, "command": [*look["command"], "--ended"]}, service_account)
-    alarm = alarm_job({**look, "command": [*look["command"], "--alarm"]}, service_account, namespace)
+    alarm = alarm_job({**look, "command": [*look["command"], "--alarm"]}, namespace)
     made = {"workflow-template": template, "cron-workflow": cron, "alarm": alarm}
     texts = {name: json.dumps(each, indent=2) for name, each in made.items()}
     refuse_secrets("".join(texts.values()), os.environ)
@@ -270,9 +276,9 @@ def with_exit_handler(template: dict[str, Any], container: dict[str, Any], servi
     return template
 
 
-def alarm_job(container: dict[str, Any], service_account: str, namespace: str) -> dict[str, Any]:
-    """``container`` every hour."""
-    pod = {"serviceAccountName": service_account, "restartPolicy": "Never", "containers": [container]}
+def alarm_job(container: dict[str, Any], namespace: str) -> dict[str, Any]:
+    """``container`` every hour, with an account that may look and tell."""
+    pod = {"serviceAccountName": "seismic-alarm", "restartPolicy": "Never", "containers": [container]}
     return {
         "apiVersion": "batch/v1",
         "kind": "CronJob",

@@ -170,14 +170,14 @@ def test_the_schedule_starts_this_template_on_sunday_one_at_a_time(made: Made) -
     assert made.template["spec"]["activeDeadlineSeconds"] + spec["startingDeadlineSeconds"] < 7 * 86_400
 
 
-def test_the_alarm_looks_at_the_same_lake_with_the_same_account(made: Made) -> None:
+def test_the_alarm_looks_at_the_same_lake_with_an_account_of_its_own(made: Made) -> None:
     spec = made.alarm["spec"]["jobTemplate"]["spec"]["template"]["spec"]
     (container,) = spec["containers"]
 
     assert container["command"][:2] == ["week", "status"]
     assert container["command"][container["command"].index("--lake") + 1] == json.loads(made.parameters["lake"])
     assert CliRunner().invoke(week_command.main, [*container["command"][1:], "--help"]).exit_code == 0
-    assert spec["serviceAccountName"] == made.steps["start"]["serviceAccountName"]
+    assert spec["serviceAccountName"] == "seismic-alarm"
     assert container["image"] == made.steps["start"]["container"]["image"]
 
 

@@ -39,6 +39,7 @@ DEPLOY = ROOT / "deploy"
 DIGEST = "0" * 64
 LAKE = "s3://seismic-lake/north/sea"
 FLOW, TRAINING, REVIEWER, MANAGER, OPERATOR = "flow-role", "training-role", "reviewer", "data-manager", "operator"
+ALARM, MLFLOW = "alarm", "mlflow-server"
 VOLUME = f"{survey_folder('rift', DIGEST)}/volume.mdio/amplitude/c/0/0/0"
 REPORT = report_key("rift", DIGEST)
 RUN = run_folder("2026-w49-large-s0")
@@ -49,12 +50,16 @@ WRITERS: dict[str, tuple[tuple[str, ...], list[str], list[str]]] = {
     "flows/budget.py": ((FLOW,), [f"{RUN}/cost.json"], []),
     "flows/demo.py": ((), [], []),  # its own S3
     "flows/doctor.py": ((FLOW, MANAGER, OPERATOR), ["doctor/0"], ["doctor/0"]),
-    "flows/notify.py": ((FLOW, OPERATOR), ["notified/2026-W49/held-0-sns.json"], []),
+    "flows/notify.py": ((FLOW, OPERATOR, ALARM), ["notified/2026-W49/held-0-sns.json"], []),
     "flows/pause.py": ((OPERATOR,), ["control/paused.json"], ["control/paused.json"]),
     "flows/mlflow_backup.py": ((OPERATOR,), ["backups/mlflow/20261130T020000Z/mlflow.db"], []),
     "flows/releasing.py": ((MANAGER,), [], [REPORT]),
     "flows/report.py": ((FLOW,), [f"{week_folder('2026-W49')}/report.html"], []),
-    "flows/retention.py": ((OPERATOR,), [], [f"{CHECKPOINT}/manifest.json"]),
+    "flows/retention.py": (
+        (OPERATOR,),
+        [],
+        [f"{CHECKPOINT}/manifest.json", "backups/mlflow/20261130T020000Z/mlflow.db"],
+    ),
     "flows/steps.py": (
         (FLOW,),
         [f"{RUN}/config.json", evaluation_path("2026-w49-large-s0"), outcome_key("2026-w49-large-s0")],
@@ -96,8 +101,8 @@ def filled(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return fill(LAKE, tmp_path_factory.mktemp("filled"))
 
 
-def fill(lake: str, out: Path) -> Path:
-    given = ["access", "--lake", lake, "--account", "123456789012", "--region", "us-east-1", "--out", str(out)]
+def fill(lake: str, out: Path, *more: str) -> Path:
+    given = ["access", "--lake", lake, "--account", "123456789012", "--region", "us-east-1", "--out", str(out), *more]
     done = CliRunner().invoke(deploy.main, given, catch_exceptions=False)
     assert done.exit_code == 0, done.output
     return out
@@ -158,6 +163,11 @@ def test_registering_protects_a_checkpoint_as_the_flow(filled: Path) -> None:
         (TRAINING, "s3:PutObject", [VOLUME, SPLIT_KEY, "audit/0.json", "incoming/a.sgy", "weeks/2026-W49/report.html"]),
         (TRAINING, "s3:DeleteObject", [VOLUME, f"{RUN}/config.json", f"{RUN}/metrics.jsonl", SPLIT_KEY]),
         (TRAINING, "s3:GetObject", ["incoming/a.sgy", "audit/0.json", "quarantine/rift/0/report.json"]),
+        (ALARM, "s3:PutObject", ["weeks/2026-W49/report.html", f"{RUN}/outcome.json", "control/paused.json"]),
+        (ALARM, "s3:GetObject", ["incoming/a.sgy", VOLUME, f"{CHECKPOINT}/weights-0.safetensors", "backups/mlflow/0"]),
+        (ALARM, "s3:DeleteObject", ["notified/0.json", "locks/training/0.json"]),
+        (MLFLOW, "s3:PutObject", [VOLUME, f"{RUN}/outcome.json", "audit/0.json", "backups/mlflow/0"]),
+        (MLFLOW, "s3:DeleteObject", ["mlflow/1/models/0/artifacts/model.py", VOLUME]),
         (REVIEWER, "s3:DeleteObject", [VOLUME, "audit/0.json", f"{CHECKPOINT}/manifest.json"]),
         (REVIEWER, "s3:PutObject", [VOLUME, f"{RUN}/config.json", "releases/rift/0.json"]),
         (MANAGER, "s3:DeleteObject", ["incoming/a.sgy", "audit/0.json", f"{CHECKPOINT}/manifest.json", "releases/r/0"]),
@@ -166,6 +176,25 @@ def test_registering_protects_a_checkpoint_as_the_flow(filled: Path) -> None:
 )
 def test_no_part_may_do_more(filled: Path, part: str, action: str, keys: list[str]) -> None:
     assert [key for key in keys if allows(filled / "iam" / f"{part}.json", action, key)] == []
+
+
+def test_the_alarm_may_read_all_that_a_week_s_status_is_made_of(filled: Path) -> None:
+    keys = [begun_key("2026-W49"), "index/arrivals/0.json", dataset_key("2026-W49"), "control/paused.json"]
+    keys += [
+        f"{RUN}/{name}" for name in ("config.json", "heartbeat.json", "metrics.jsonl", "cost.json", "outcome.json")
+    ]
+    keys += ["locks/training/000000000001.json", "audit/0.json", "notified/2026-W49/alarm-0-sns.json"]
+    assert [key for key in keys if not allows(filled / "iam" / "alarm.json", "s3:GetObject", key)] == []
+
+
+def test_sessions_run_one_document_on_one_cluster_only(tmp_path: Path) -> None:
+    fill(LAKE, tmp_path, "--cluster", "abc123")
+    start = json.loads((tmp_path / "iam" / "submit-by-session.json").read_text())["Statement"][0]
+    assert [arn.rpartition(":")[2] for arn in start["Resource"]] == [
+        "cluster/abc123",
+        "document/AWS-StartNonInteractiveCommand",
+    ]
+    assert start["Condition"] == {"BoolIfExists": {"ssm:SessionDocumentAccessCheck": "true"}}
 
 
 def test_policies_stay_on_the_lake_and_name_no_action_of_all(filled: Path) -> None:
@@ -182,7 +211,7 @@ def test_every_part_that_reads_may_list_too_so_that_what_is_missing_is_not_calle
     lake: str, below: str, tmp_path: Path
 ) -> None:
     """S3 answers 404 only to who may list, and a GET names no prefix; hence the IfExists."""
-    for part in (FLOW, TRAINING, REVIEWER, MANAGER, OPERATOR):
+    for part in (FLOW, TRAINING, REVIEWER, MANAGER, OPERATOR, ALARM):
         statements = json.loads((fill(lake, tmp_path) / "iam" / f"{part}.json").read_text())["Statement"]
         (listing,) = (each for each in statements if each["Action"] == "s3:ListBucket")
         assert listing["Resource"] == "arn:aws:s3:::seismic-lake"
