@@ -33,7 +33,6 @@ from seismic_model.data.dataset import (
     load_dataset,
     refuse_withdrawn,
 )
-from seismic_model.data.freeze import NothingTrainableError, freeze
 from seismic_model.data.sampling import check_processes
 from seismic_model.evaluation.scores import Decision, Evaluation, evaluation_path
 from seismic_model.train import read_config
@@ -101,6 +100,8 @@ def _check_recipe(asked: Request) -> None:
 
 def freeze_week(asked: Request) -> tuple[str | None, str]:
     """The key of the week's frozen data set, or None and why there is none."""
+    from seismic_model.data.freeze import NothingTrainableError, freeze  # zarr, which most steps do not need
+
     recipe = asked.settings.recipe(asked.size)
     chosen = asked.surveys or None
     try:

@@ -17,6 +17,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from ingestion.names import LONGEST_NAME, LONGEST_REASON
 
 FORMAT_VERSION = 2  # part of every digest; raise it by hand when the same SEG-Y would be converted otherwise
+CHUNK = 128  # edge of a stored chunk, in cells and samples
 
 SafeName = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9._-]{0,127}$")]
 Digest = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]

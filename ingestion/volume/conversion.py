@@ -18,13 +18,13 @@ import numpy as np
 import numpy.typing as npt
 
 from ingestion.lake import Lake, LakeError
-from ingestion.manifest import StoredKey, Volume
+from ingestion.manifest import CHUNK, StoredKey, Volume
 from ingestion.preflight.inspection import Survey
 from ingestion.segy.samples import trace_checksums
 from ingestion.volume.cell_arrays import CellArrays, headers_digest, stored_headers
 from ingestion.volume.mdio_layout import AMPLITUDE, COMPRESSION, create_store, stored_array
 from ingestion.volume.statistics import AmplitudeStatistics
-from ingestion.volume.tiles import CHUNK, REQUESTS, Gathered, Numbers, Tile, TraceReader, chunks, tiles
+from ingestion.volume.tiles import REQUESTS, Gathered, Numbers, Tile, TraceReader, chunks, tiles
 
 Progress = Callable[[str, int, int], None]  # what is done, how far, of how much
 

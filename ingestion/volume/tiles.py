@@ -13,6 +13,7 @@ from itertools import pairwise, starmap
 import numpy as np
 import numpy.typing as npt
 
+from ingestion.manifest import CHUNK
 from ingestion.preflight.grid import Grid
 from ingestion.preflight.scan import Raw
 from ingestion.preflight.traces import Traces
@@ -21,7 +22,6 @@ from ingestion.segy.samples import TRACE_HEADER_BYTES, decode, words_of
 
 Numbers = npt.NDArray[np.int64]
 
-CHUNK = 128  # edge of a stored chunk, in cells and samples
 REQUESTS = 8  # in flight
 _TILE_BYTES = 96 * 1024 * 1024  # of samples: 1536 of each trace in a column of chunks
 _WIDE_BYTES = 64 * 1024 * 1024  # of a tile of several columns

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
-from ingestion.volume.tiles import CHUNK
+from ingestion.manifest import CHUNK
 from seismic_model.config import ModelConfig, Triple
 from seismic_model.planner.assumptions import Machine
 from seismic_model.planner.communication import Passes, Transfer, merge_seconds, transfers
