@@ -27,3 +27,11 @@ def test_the_rooms_travel_with_their_data_files(flow: str, tmp_path: Path) -> No
     files = [path for room in ROOMS[flow] for path in (ROOT / room).rglob("*") if path.is_file()]
     needed = {f".mf_code/{path.relative_to(ROOT)}" for path in files if "__pycache__" not in path.parts}
     assert needed - names == set()
+
+
+def test_a_step_starts_without_the_libraries_that_few_steps_need() -> None:
+    """Each of a week's dozen processes imports the whole flow first."""
+    heavy = "{'numba', 'zarr', 'torch', 'great_expectations', 'pandas'}"
+    code = f"import sys, flows.weekly_retrain; sys.exit(', '.join({heavy} & sys.modules.keys()) or 0)"
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
