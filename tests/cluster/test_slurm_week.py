@@ -19,8 +19,9 @@ def first_week(started: Cluster, s3: str, tmp_path_factory: pytest.TempPathFacto
     """A week that nobody disturbed; its surveys are there for the next one."""
     folder = tmp_path_factory.mktemp("weeks")
     with week_on(Lake(f"{s3}/slurm-weeks"), folder, started, "2026-W40") as week:
+        segy = made_surveys(folder)
         for name in ("deltaic.sgy", "deep_water.sgy"):
-            week.lake.write(f"incoming/{name}", made_surveys(folder)[name])
+            week.lake.write(f"incoming/{name}", segy[name])
         week.start()
         week.flows[-1].wait()
         yield week
