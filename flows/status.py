@@ -58,6 +58,7 @@ class WeekStatus(Contract):
     paused: str  # in words; empty: not
     moved: datetime | None  # when anything of the week changed last
     report: str  # URI; empty: none yet
+    reported: datetime | None  # when a start of it reported last
 
 
 def scheduled_week(now: datetime) -> str:
@@ -86,6 +87,7 @@ def week_status(lake: Lake, week: str, now: datetime) -> WeekStatus:
         paused=str(pause) if pause else "",
         moved=_moved(lake, week, runs),
         report=lake.uri_of(f"{week_folder(week)}/report.html") if summary else "",
+        reported=summary,
     )
 
 
@@ -113,12 +115,14 @@ def alarms(status: WeekStatus, now: datetime, begun_by: timedelta, limit: timede
     ]
 
 
-def unreported(status: WeekStatus) -> list[str]:
-    """Why someone should look at a week whose flow has ended: empty when it left a report, which told people."""
-    if status.state == "over":
+def unreported(status: WeekStatus, since: datetime | None) -> list[str]:
+    """Why someone should look at a week whose flow, begun at ``since``, has ended: empty when it left a report."""
+    reported = status.reported if status.state == "over" else None
+    if reported and (since is None or reported >= since):
         return []
+    where = "there is one of an earlier start" if reported else status.state
     return [
-        f"the flow of week {status.week} ended without a report ({status.state}): read the log of its last step in "
+        f"the flow of week {status.week} ended without a report ({where}): read the log of its last step in "
         "Metaflow, then start the week again"
     ]
 

@@ -79,8 +79,14 @@ def this_week() -> str:
 
 def workflow_week() -> str | None:
     """The ISO week, in UTC, in which the workflow of this pod was made; None elsewhere."""
+    made = workflow_made()
+    return iso_week(made.date()) if made else None
+
+
+def workflow_made() -> dt.datetime | None:
+    """When the workflow of this pod was made, or systemd's start began, in UTC; None elsewhere."""
     made = os.environ.get(WORKFLOW_MADE)
-    return iso_week(dt.datetime.fromisoformat(made).astimezone(dt.UTC).date()) if made else None
+    return dt.datetime.fromisoformat(made).astimezone(dt.UTC) if made else None
 
 
 def run_name(request: Request, lake: Lake) -> str:

@@ -65,12 +65,13 @@ def status(
     """What the week is doing now, from the lake alone."""
     from flows.notify import Notice, notify
     from flows.status import alarms, parse_weekday, scheduled_week, unreported, week_status
-    from flows.week import calendar_week, workflow_week
+    from flows.week import calendar_week, workflow_made, workflow_week
 
     try:
         due = parse_weekday(begun_by)
         week = (week or "").strip('"')  # a workflow's parameter is JSON
         asked = calendar_week(week) if week else workflow_week()
+        since = workflow_made()
     except ValueError as error:
         raise click.UsageError(printable(str(error))) from error
     with _messages():
@@ -79,8 +80,8 @@ def status(
         wrong = alarms(found, now, due, limit) if alarm else []
         for words in wrong:
             notify(lake, Notice(found.week, "alarm", f"{found.state}-{now:%Y-%m-%d}", words))
-        for words in unreported(found) if ended else []:
-            notify(lake, Notice(found.week, "failed", f"{found.state}-{found.begun}", words))
+        for words in unreported(found, since) if ended else []:
+            notify(lake, Notice(found.week, "failed", f"{found.state}-{since or found.begun}", words))
             wrong.append(words)
     if as_json:
         click.echo(json.dumps(found.model_dump(mode="json") | {"alarms": wrong}, indent=2))

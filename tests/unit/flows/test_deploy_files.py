@@ -334,6 +334,21 @@ def test_a_week_that_failed_and_said_so_is_not_started_again_by_the_timer(
     assert "OnFailure=seismic-week-died.service\n" in unit
 
 
+def test_the_timer_asks_for_a_report_of_this_start_and_notes_it_for_the_unit_that_tells(tmp_path: Path) -> None:
+    state = tmp_path / "state"
+    state.mkdir()
+    look = "echo SFM_WORKFLOW_MADE=$SFM_WORKFLOW_MADE"
+    before = datetime.now(UTC).replace(microsecond=0)
+    done = run_week(tmp_path, "exit 1", look, STATE_DIRECTORY=str(state))
+    week, made = (state / "started").read_text().splitlines()
+    assert done.stdout.splitlines() == [made]
+    assert before <= datetime.fromisoformat(made.partition("=")[2]) <= datetime.now(UTC)
+    assert re.fullmatch(r"WEEK=\d{4}-W\d\d", week)
+    unit = (DEPLOY / "systemd" / "seismic-week-died.service").read_text()
+    assert "EnvironmentFile=-/var/lib/seismic/started\n" in unit
+    assert "--week ${WEEK} --ended" in unit
+
+
 def test_stopping_the_timers_service_stops_the_flow(tmp_path: Path) -> None:
     programs = tmp_path / ".venv" / "bin"
     programs.mkdir(parents=True)

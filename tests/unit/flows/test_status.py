@@ -178,6 +178,20 @@ def test_a_flow_that_ended_without_a_report_is_told_once(lake: Lake, monkeypatch
     assert len(told) == 1
 
 
+def test_the_report_of_an_earlier_start_does_not_speak_for_one_that_died_at_once(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begin(asked(lake, week=WEEK))
+    publish(lake, WeekResult(WEEK, []))
+    look = ("status", "--lake", lake.uri, "--week", WEEK, "--ended")
+    reported = week_status(lake, WEEK, datetime.now(UTC)).reported
+    assert reported is not None
+    for later, code in ((timedelta(minutes=-1), 0), (timedelta(minutes=1), 1)):
+        monkeypatch.setenv("SFM_WORKFLOW_MADE", (reported + later).isoformat())
+        assert week(*look).exit_code == code
+    assert "ended without a report (there is one of an earlier start)" in week(*look).output
+
+
 def test_scoring_may_take_its_day(lake: Lake) -> None:
     begin(asked(lake, week=WEEK))
     found = week_status(lake, WEEK, SUNDAY).model_copy(update={"state": "evaluating"})
