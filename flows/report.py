@@ -1,6 +1,7 @@
 """The week on one page: ``weeks/<week>/report.html`` for people, ``summary.json`` for programs.
 
-``weeks/index.html`` lists all weeks that are over.
+The page of a trained run stays as ``runs/<run>/report.html`` when another run of its week takes the week's page, which
+links to it. ``weeks/index.html`` lists all weeks that are over.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from flows.surveys import SurveyOutcome
 from flows.week import week_folder
 from ingestion.lake import Lake
 from ingestion.manifest import Contract, Week
-from seismic_model.config import RunConfig
+from seismic_model.config import RunConfig, run_folder
 from seismic_model.data.dataset import Dataset
 from seismic_model.evaluation.scores import METHODS, Decision, Evaluation
 
@@ -69,11 +70,19 @@ def publish(lake: Lake, result: WeekResult) -> tuple[Summary, str]:
     """Write page and summary to the lake, the summary last; both are returned."""
     folder = week_folder(result.week)
     summary = Summary(week=result.week, lines=_lines(result), report=f"{folder}/report.html")
-    page = _render(result, summary)
+    own = result.config.run if result.config else None
+    page = _render(result, summary, [run for run in _runs_with_page(lake, result.week) if run != own])
+    if own:
+        lake.write(run_page(own), page.encode())
     lake.write(summary.report, page.encode())
     lake.write(f"{folder}/summary.json", summary.to_bytes())
     lake.write(INDEX_KEY, index_page(summaries(lake)).encode())
     return summary, page
+
+
+def run_page(run: str) -> str:
+    """``runs/<run>/report.html``: as deep as the week's page, so that one link is right in both."""
+    return f"{run_folder(run)}/report.html"
 
 
 def kept(lake: Lake, week: str) -> tuple[Summary, str] | None:
@@ -105,6 +114,11 @@ def index_page(weeks: Sequence[Summary]) -> str:
         for each in weeks
     ]
     return _template(_INDEX).render(weeks=rows)
+
+
+def _runs_with_page(lake: Lake, week: str) -> list[str]:
+    runs = [run for run in lake.folders("runs") if run.startswith(f"{week.lower()}-")]
+    return [run for run in sorted(runs) if lake.exists(run_page(run))]
 
 
 def _lines(result: WeekResult) -> list[Line]:
@@ -147,9 +161,10 @@ def _decision_lines(decision: Decision, version: str | None) -> list[tuple[str, 
     ]
 
 
-def _render(result: WeekResult, summary: Summary) -> str:
+def _render(result: WeekResult, summary: Summary, others: Sequence[str]) -> str:
     return _template(_TEMPLATE).render(
         result=result,
+        others={run: f"../../{run_page(run)}" for run in others},
         summary=summary,
         methods=METHODS,
         loss_curve=_encoded(_loss_curve(result.metrics)) if result.metrics else None,

@@ -54,7 +54,7 @@ WRITERS: dict[str, tuple[tuple[str, ...], list[str], list[str]]] = {
     "flows/pause.py": ((OPERATOR,), ["control/paused.json"], ["control/paused.json"]),
     "flows/mlflow_backup.py": ((OPERATOR,), ["backups/mlflow/20261130T020000Z/mlflow.db"], []),
     "flows/releasing.py": ((MANAGER,), [], [REPORT]),
-    "flows/report.py": ((FLOW,), [f"{week_folder('2026-W49')}/report.html"], []),
+    "flows/report.py": ((FLOW,), [f"{week_folder('2026-W49')}/report.html", f"{RUN}/report.html"], []),
     "flows/retention.py": (
         (OPERATOR,),
         [],

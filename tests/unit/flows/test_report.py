@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+from planned import plan
+
 from flows.budget import Cost
 from flows.report import INDEX_KEY, WeekResult, publish
 from flows.surveys import SurveyOutcome
@@ -63,3 +65,18 @@ def test_all_weeks_stand_on_one_page_newest_first_with_links_that_lead_there(tmp
     for part in ("1: south", "failed: failed at step 3", "4.00 GPU hours, 16.00 USD"):
         assert part in page
     assert "<script" not in page
+
+
+def test_two_runs_of_a_week_keep_a_page_each_and_link_to_each_other(tmp_path: Path) -> None:
+    lake = Lake(str(tmp_path))
+    runs = [plan(lake, run=f"2026-w49-tiny-s{seed}") for seed in range(2)]
+    published = [publish(lake, WeekResult("2026-W49", [], config=run))[1] for run in (*runs, runs[1])]  # tried again
+    publish(lake, WeekResult("2026-W50", [], config=plan(lake, run="2026-w50-tiny-s0")))
+    nothing, _ = publish(lake, WeekResult("2026-W49", [], why_not="training is paused"))
+
+    for run, page in zip(runs, (published[0], published[2]), strict=True):
+        assert lake.read(f"runs/{run.run}/report.html").decode() == page
+    for key, others in ((f"runs/{runs[1].run}/report.html", runs[:1]), (nothing.report, runs)):
+        links = re.findall(r'href="([^"]*)"', lake.read(key).decode())
+        found = [(tmp_path / key).parent.joinpath(link).resolve() for link in links]
+        assert found == [tmp_path.resolve() / "runs" / other.run / "report.html" for other in others]
