@@ -84,7 +84,9 @@ def test_a_week_that_fails_and_then_is_killed_ends_with_the_same_weights(calm: P
 
 
 def test_of_two_weeks_started_in_the_same_second_one_trains(calm: Place, place: Place) -> None:
-    """They do not share a folder of jobs, so that neither finds the other's job: only the lease decides."""
+    """They take in one survey, and share no folder of jobs, so that neither finds the other's: the lease decides."""
+    gone = [entry.key for folder in ("index", "surveys/deep_water") for entry in place.lake.objects(folder)]
+    place.lake.delete(gone)
     command, logs = place.command(), [place.folder / f"flow-{number}.log" for number in range(2)]
     flows = [
         subprocess.Popen(
