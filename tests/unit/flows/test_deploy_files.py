@@ -189,12 +189,14 @@ def test_the_alarm_may_read_all_that_a_week_s_status_is_made_of(filled: Path) ->
 
 def test_sessions_run_one_document_on_one_cluster_only(tmp_path: Path) -> None:
     fill(LAKE, tmp_path, "--cluster", "abc123")
-    start = json.loads((tmp_path / "iam" / "submit-by-session.json").read_text())["Statement"][0]
+    start, own = json.loads((tmp_path / "iam" / "submit-by-session.json").read_text())["Statement"]
     assert [arn.rpartition(":")[2] for arn in start["Resource"]] == [
         "cluster/abc123",
         "document/AWS-StartNonInteractiveCommand",
     ]
     assert start["Condition"] == {"BoolIfExists": {"ssm:SessionDocumentAccessCheck": "true"}}
+    assert own["Action"] == ["ssmmessages:OpenDataChannel", "ssm:TerminateSession"]  # the AWS quickstart's
+    assert own["Resource"].endswith(":session/${aws:userid}-*")
 
 
 def test_policies_stay_on_the_lake_and_name_no_action_of_all(filled: Path) -> None:
