@@ -313,6 +313,11 @@ def _pairs(given: tuple[str, ...]) -> dict[str, str]:
     for name in pairs:
         if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name):
             raise click.ClickException(f"--variable {name!r}: expected NAME=VALUE")
+        if names_secret(name):
+            raise click.ClickException(
+                f"--variable {name}: its value would stand in the templates; put it into a Kubernetes Secret and give "
+                "--secret NAME"
+            )
     return pairs
 
 

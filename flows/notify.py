@@ -56,8 +56,11 @@ def notify(lake: Lake, notice: Notice) -> None:
             logger.warning("%s did not take the notice %r: %s", channel, notice.text, printable(reason))
 
 
-def notices(result: WeekResult, report: str) -> Iterator[Notice]:
-    """What people should know of a week; ``report`` is the URI of its page."""
+def notices(result: WeekResult, report: str, begun: float) -> Iterator[Notice]:
+    """What people should know of a week; ``report`` is the URI of its page.
+
+    A failure is told again when the week, ``begun`` once more after somebody's repair, fails in the same words.
+    """
     held = sorted(outcome.survey for outcome in result.outcomes if outcome.status in ("held", "failed"))
     if held:
         named = ", ".join(held[:20]) + (f" and {len(held) - 20} more" if held[20:] else "")
@@ -66,7 +69,7 @@ def notices(result: WeekResult, report: str) -> Iterator[Notice]:
     first = result.why_not.partition("\n")[0]
     if result.failed or "`budget`" in first:
         what = "training failed" if result.failed else "nothing was trained"
-        name = hashlib.sha256(first.encode()).hexdigest()[:12]
+        name = hashlib.sha256(f"{begun} {first}".encode()).hexdigest()[:12]
         yield Notice(result.week, "budget" if "`budget`" in first else "failed", name, f"{what}: {first} {report}")
     if result.version is not None:
         text = f"version {result.version} waits for your review: `sfm review show`, then approve or reject. {report}"

@@ -21,7 +21,7 @@ from flows.settings import SettingsError, read_settings
 from flows.surveys import outcomes_of, publish_index
 from flows.training import Patience, TrainingFailedError, committed_steps, runs_now
 from flows.training import train as follow
-from flows.week import Outcome, Request, outcome, outcome_key, run_name, this_week
+from flows.week import Outcome, Request, begun_at, outcome, outcome_key, run_name, this_week
 from ingestion.lake import Lake
 from seismic_model.comparison.table import measured_winner
 from seismic_model.config import MODEL_SIZES, Init, RunConfig, run_folder
@@ -283,7 +283,7 @@ def report(asked: Request, result: WeekResult) -> tuple[Summary, str]:
     publish_index(lake.uri)
     done = not result.config and not result.failed and outcome(lake, run_name(asked, lake)) is not None
     summary, page = (kept(lake, asked.week) if done else None) or publish(lake, result)
-    for notice in notices(result, lake.uri_of(summary.report)):
+    for notice in notices(result, lake.uri_of(summary.report), begun_at(lake, asked.week)):
         notify(lake, notice)
     if result.config and result.decision:
         closing = Outcome(

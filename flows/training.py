@@ -14,10 +14,13 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, Protocol, TypeVar
 
+from obstore.exceptions import BaseError
+
 from flows.budget import Meter
 from flows.launchers import Cause, Job, Launcher, State, Status, UnreachableError
 from flows.settings import Budget
 from ingestion.lake import Lake
+from ingestion.names import store_message
 from seismic_model.config import RunConfig, run_folder
 from seismic_model.training.lease import PLACE_VARIABLE, TTL_SECONDS, Holder, holder
 from seismic_model.training.metrics import read_metrics
@@ -68,7 +71,7 @@ class Patience:
     """How long to wait for what, in seconds."""
 
     hang: float = 600.0  # at least, for a sign of life of a running job
-    scheduler: float = 7200.0  # for a scheduler that does not answer
+    away: float = 7200.0  # for a scheduler or a lake that does not answer
     poll: float = 2.0  # between two questions at the beginning; later ten times as long
     again: float = 5.0  # before a job is submitted again, times its failures
     other_run: float = 2 * TTL_SECONDS  # for another run that trains on the lake, or that was killed there
@@ -149,7 +152,7 @@ class _Follower:
     def follow(self, job: Job) -> None:
         """Submit, watch, and submit again, until the run is finished or that makes no sense."""
         self.place = self._patiently(lambda _: self.launcher.place(), job)
-        while self._is_to_train():
+        while self._patiently(lambda _: self._is_to_train(), job):
             self._submit(job)
             status = self._watched(job)
             if status.state is State.SUCCEEDED:
@@ -181,21 +184,29 @@ class _Follower:
         """How the job ended."""
         began = time.monotonic()
         while True:
-            status = self._patiently(self.launcher.find, job.key) or _lost()
-            self._show(status)
-            self._count(status)
-            if status.state is State.RUNNING and self._hangs():
-                status = self._stopped(job.key, Cause.HUNG, "no sign of life since long ago")
-            if status.state is State.RUNNING and self.meter.left() < self.patience.save:
-                status = self._stopped(job.key, Cause.BUDGET, "its budget is used up")
+            status = self._patiently(self._look, job)
             if status.state in (State.SUCCEEDED, State.FAILED):
                 return status
             self.launcher.wait(job.key, self.patience.poll * (1 if time.monotonic() - began < 60 else 10))
 
+    def _look(self, job: Job) -> Status:
+        """How the job is, shown and counted; ended where it hangs or has used its budget up."""
+        status = self.launcher.find(job.key) or _lost()
+        self._show(status)
+        self._count(status)
+        if status.state is State.RUNNING and self._hangs():
+            return self._stopped(job.key, status, Cause.HUNG, "no sign of life since long ago")
+        if status.state is State.RUNNING and self._budget_ends():
+            return self._stopped(job.key, status, Cause.BUDGET, "its budget is used up")
+        return status
+
+    def _budget_ends(self) -> bool:
+        return self.meter.left() < self.patience.save
+
     def _again(self, job: Job, status: Status) -> Job:
         """``job``, to be submitted again away from the nodes that failed it. Raises ``TrainingFailedError``."""
         cause = status.cause or Cause.ERROR
-        if cause is Cause.TIME_LIMIT and self.meter.left() < self.patience.save:
+        if cause is Cause.TIME_LIMIT and self._budget_ends():
             cause = Cause.BUDGET
         if (committed := committed_steps(self.lake, self.config.run)) > self.reached:
             self.reached = committed
@@ -204,6 +215,8 @@ class _Follower:
         if self.failures[cause] > AGAIN[cause]:
             self._patiently(self.launcher.cancel, job.key)  # whose remains may hold GPUs
             raise TrainingFailedError(self._why(cause, status))
+        if self._budget_ends():
+            raise TrainingFailedError(self._why(Cause.BUDGET, status))
         bad = (*job.exclude, *(node for node in status.bad_nodes if node not in job.exclude))
         if bad != job.exclude:
             print(f"training {self.config.run}: leaving out {', '.join(bad)}", flush=True)
@@ -268,13 +281,14 @@ class _Follower:
         slowest = max((entry["seconds"] for entry in read_metrics(self.lake, self.config.run)[-100:]), default=0.0)
         return now - self.moved > max(self.patience.hang, _SLOWEST_STEPS * slowest)
 
-    def _stopped(self, key: str, cause: Cause, why: str) -> Status:
-        """End the job; its last status, ended by ``cause``."""
+    def _stopped(self, key: str, running: Status, cause: Cause, why: str) -> Status:
+        """End the job that was ``running``; its last status, ended by ``cause``."""
         self.view.say(f"{why}: ending the job for {cause.value}")
         self._patiently(self.launcher.cancel, key)
         self._count(_lost())
         status = self._patiently(self.launcher.find, key) or _lost()
-        return replace(status, state=State.FAILED, cause=cause)
+        log = status.log_tail or running.log_tail  # which is gone with the job on Kubernetes
+        return replace(status, state=State.FAILED, cause=cause, log_tail=log)
 
     def _steps_left(self) -> int:
         return max(0, self.config.steps - committed_steps(self.lake, self.config.run))
@@ -289,15 +303,16 @@ class _Follower:
             )
 
     def _patiently(self, ask: Callable[[K], T], about: K) -> T:
-        """The answer of the scheduler, however long it is away (the job does not mind)."""
-        deadline = time.monotonic() + self.patience.scheduler
+        """The answer of the scheduler or the lake, however long it is away (the job does not mind)."""
+        deadline = time.monotonic() + self.patience.away
         while True:
             try:
                 return ask(about)
-            except UnreachableError as error:
+            except (UnreachableError, BaseError) as error:
                 if time.monotonic() > deadline:
                     raise
-                self.view.say(f"waiting for the scheduler: {error}")
+                away = "scheduler" if isinstance(error, UnreachableError) else "lake"
+                self.view.say(f"waiting for the {away}: {store_message(error)}")
                 time.sleep(self.patience.poll * 5)
 
 

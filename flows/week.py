@@ -57,6 +57,14 @@ def begun_key(week: str) -> str:
     return f"{week_folder(week)}/begun.json"
 
 
+def begun_at(lake: Lake, week: str) -> float:
+    """When ``week`` was started last, in seconds since the epoch; 0 when it never was."""
+    try:
+        return lake.head(begun_key(week)).modified
+    except FileNotFoundError:
+        return 0.0
+
+
 def calendar_week(text: str) -> str:
     """``text`` when it is a week, such as 2026-W49. Raises ``ValueError``."""
     try:

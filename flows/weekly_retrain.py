@@ -34,6 +34,7 @@ class WeeklyRetrain(FlowSpec):
     seed = Parameter("seed", help="seed of masks, crops and new weights", default=0)
     force = Parameter("force", help="train even when nothing is new or the week is done", default=False, is_flag=True)
 
+    @timeout(hours=4)
     @step
     def start(self):
         """Check the request, then find what lies in incoming/ or waits for its verdict."""
@@ -45,6 +46,8 @@ class WeeklyRetrain(FlowSpec):
         print(f"week {self.request.week}: {len(self.work)} survey(s) to take in")
         self.next({"some": self.each_survey, "none": self.freeze}, condition="found")
 
+    @retry(times=2, minutes_between_retries=2)
+    @timeout(hours=4)
     @step
     def each_survey(self):
         """One branch a survey, so that a bad one stops no other."""
@@ -95,6 +98,8 @@ class WeeklyRetrain(FlowSpec):
         self.dataset, self.why_not = steps.freeze_week(self.request)
         self.next(self.decide)
 
+    @retry(times=2, minutes_between_retries=2)
+    @timeout(hours=4)
     @step
     def decide(self):
         """Train, or end the week because nothing is new, done or trainable."""
@@ -133,6 +138,8 @@ class WeeklyRetrain(FlowSpec):
         self.scores = steps.evaluate(self.config_uri)
         self.next(self.gate)
 
+    @retry(times=2, minutes_between_retries=2)
+    @timeout(hours=4)
     @step
     def gate(self):
         """Whether the candidate wins, and why."""
@@ -159,6 +166,7 @@ class WeeklyRetrain(FlowSpec):
         self.summary, self.html = steps.report(self.request, result)
         self.next(self.end)
 
+    @timeout(hours=4)
     @step
     def end(self):
         """Say where to look; a week whose training failed fails here, after its report."""

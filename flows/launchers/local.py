@@ -1,8 +1,8 @@
 """Training jobs on this machine: a detached torchrun under a supervisor that outlives the flow.
 
-One folder per key, in ``SFM_JOBS`` or a private one of the user in /tmp, holds ``lock``, ``log`` and ``exit_code``.
-The lock is an flock that supervisor and torchrun both hold, so it is free exactly when both are gone, however they
-died; a rank dies with its torchrun.
+A folder per key, private to its owner, holds ``lock``, ``log``, ``exit_code`` and, where it was asked to stop,
+``cancelled``. The lock is an flock that supervisor and torchrun both hold, so it is free exactly when both are gone,
+however they died; a rank dies with its torchrun.
 """
 
 from __future__ import annotations
@@ -47,7 +47,8 @@ class LocalLauncher:
         try:
             if not _acquire(lock):
                 return
-            (folder / "exit_code").unlink(missing_ok=True)
+            for end in ("exit_code", "cancelled"):
+                (folder / end).unlink(missing_ok=True)
             process = subprocess.Popen(
                 [sys.executable, "-m", "flows.launchers.local", str(folder), json.dumps(_torchrun(job))],
                 env=_environment(job),
@@ -70,7 +71,8 @@ class LocalLauncher:
         code = folder / "exit_code"
         exit_code = int(code.read_text()) if code.exists() and not running else None
         state = State.RUNNING if running else State.SUCCEEDED if exit_code == 0 else State.FAILED
-        cause = Cause.ERROR if state is State.FAILED else None
+        why = Cause.CANCELLED if (folder / "cancelled").exists() else Cause.ERROR
+        cause = why if state is State.FAILED else None
         return Status(state, exit_code, _tail(folder / "log"), cause, "this machine")
 
     def wait(self, key: str, seconds: float) -> None:
@@ -83,6 +85,7 @@ class LocalLauncher:
         for number, seconds in ((signal.SIGTERM, _SAVE_SECONDS + 10), (signal.SIGKILL, 10)):
             if not (folder / "lock").exists() or not _is_locked(folder / "lock"):
                 return
+            (folder / "cancelled").touch()
             try:
                 os.killpg(int((folder / "group").read_text()), number)
             except ProcessLookupError:

@@ -9,7 +9,8 @@ for one of those who try. It may be taken when the highest is released, expired,
 place: a run that is started again there is the successor of its own twin, which may be paused or cut off and not know
 it. At another place, such as a laptop while the cluster trains, nobody knows that the twin is dead, so there it waits
 like any other run. Whoever is no longer the highest is fenced: it finds so before it writes
-(``fencing.FencedLake``). Ages are told by the store's own clock, so no machine's clock matters.
+(``fencing.FencedLake``). Whether it may be taken is told by the store's own clock, so no machine's clock matters; who
+only looks (the flow, ``week status``) goes by its own.
 """
 
 from __future__ import annotations

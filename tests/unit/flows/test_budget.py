@@ -107,7 +107,7 @@ def test_a_week_over_its_budget_ends_with_the_reason(lake: Lake) -> None:
 def test_people_are_told_of_a_week_that_its_budget_keeps_from_training(lake: Lake, budget: dict[str, Any]) -> None:
     planned(lake)
     _, why = decide(asked(lake, RAW | {"budget": budget}, week="2026-W48"), "datasets/2026-W48.json", "")
-    (notice,) = notices(WeekResult("2026-W48", [], why_not=why), "s3://lake/report.html")
+    (notice,) = notices(WeekResult("2026-W48", [], why_not=why), "s3://lake/report.html", 1.0)
     assert notice.kind == "budget"
     assert notice.text.startswith("nothing was trained: ")
 

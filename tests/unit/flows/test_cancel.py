@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from flows.launchers import Job, State
+from flows.launchers import Cause, Job, State
 from flows.launchers.local import LocalLauncher
 from flows.training import job_key
 from flows.week_command import main
@@ -50,7 +50,7 @@ def test_a_job_that_runs_is_asked_to_save_and_ends(lake: Lake, tmp_path: Path, m
     assert ended.exit_code == 0, ended.output
     assert "ended: this machine" in ended.output
     assert (tmp_path / "saved").exists()
-    assert launcher.find(key).state is not State.RUNNING  # type: ignore[union-attr]
+    assert launcher.find(key).cause is Cause.CANCELLED  # type: ignore[union-attr]  # which no flow tries again
     assert "no job of run 2026-w49-tiny-s0 waits or runs" in cancel(lake).output
 
 

@@ -199,6 +199,18 @@ def test_sessions_run_one_document_on_one_cluster_only(tmp_path: Path) -> None:
     assert own["Resource"].endswith(":session/${aws:userid}-*")
 
 
+def test_a_secret_is_no_variable_of_all_pods(tmp_path: Path) -> None:
+    given = ["argo", "--lake", LAKE, "--image", "i:1", "--launcher", "eks", "--size", "tiny", "--out", str(tmp_path)]
+    settings = tmp_path / "week.yaml"
+    eks = "eks: {namespace: s, image: i, instance_type: m, processes_per_node: 1, gpus_per_node: 0}"
+    settings.write_text(f"{(ROOT / 'flows' / 'weekly.yaml').read_text()}\n{eks}\n")
+    given += ["--settings", str(settings), "--variable", "MLFLOW_TRACKING_PASSWORD=hunter2"]
+    refused = CliRunner().invoke(deploy.main, given)
+    assert refused.exit_code == 1
+    assert "--variable MLFLOW_TRACKING_PASSWORD: its value would stand in the templates" in refused.output
+    assert "hunter2" not in refused.output
+
+
 def test_policies_stay_on_the_lake_and_name_no_action_of_all(filled: Path) -> None:
     for file in (filled / "iam").iterdir():
         for statement in json.loads(file.read_text())["Statement"]:

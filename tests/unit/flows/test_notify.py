@@ -145,15 +145,17 @@ def outcome(survey: str, status: str) -> SurveyOutcome:
 
 
 def test_a_week_tells_what_people_have_to_do_and_nothing_else() -> None:
-    assert not list(notices(WeekResult(WEEK, [outcome("north", "passed")], why_not="no survey is new"), "URI"))
+    assert not list(notices(WeekResult(WEEK, [outcome("north", "passed")], why_not="no survey is new"), "URI", 1.0))
     outcomes = [outcome("north", "passed"), outcome("south", "held"), outcome("west", "failed")]
-    (held,) = notices(WeekResult(WEEK, outcomes, why_not="no survey is new"), "URI")
+    (held,) = notices(WeekResult(WEEK, outcomes, why_not="no survey is new"), "URI", 1.0)
     assert held.text == "2 survey(s) held back: south, west. What would release them: URI"
-    (again,) = notices(WeekResult(WEEK, outcomes[:2], why_not="no survey is new"), "URI")
+    (again,) = notices(WeekResult(WEEK, outcomes[:2], why_not="no survey is new"), "URI", 1.0)
     assert again.name != held.name
-    (failed,) = notices(WeekResult(WEEK, [], why_not="out of memory\nlog", failed=True), "URI")
+    (failed,) = notices(WeekResult(WEEK, [], why_not="out of memory\nlog", failed=True), "URI", 1.0)
     assert (failed.kind, failed.text) == ("failed", "training failed: out of memory URI")
-    (budget,) = notices(WeekResult(WEEK, [], why_not="too dear; raise `budget`"), "URI")
+    (later,) = notices(WeekResult(WEEK, [], why_not="out of memory\nlog", failed=True), "URI", 2.0)
+    assert (later.text, later.name == failed.name) == (failed.text, False)  # it was started again, and failed again
+    (budget,) = notices(WeekResult(WEEK, [], why_not="too dear; raise `budget`"), "URI", 1.0)
     assert (budget.kind, budget.text) == ("budget", "nothing was trained: too dear; raise `budget` URI")
-    (waits,) = notices(WeekResult(WEEK, [], version="7"), "URI")
+    (waits,) = notices(WeekResult(WEEK, [], version="7"), "URI", 1.0)
     assert (waits.kind, "version 7 waits for your review" in waits.text) == ("candidate", True)

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 from asked import commit
+from obstore.exceptions import GenericError
 
 from flows.budget import cost
 from flows.launchers import Cause, Job, LauncherError, State, Status, UnreachableError
@@ -23,7 +24,7 @@ from seismic_model.config import MODEL_SIZES, RunConfig, run_folder
 from seismic_model.training.lease import acquire
 
 STEPS = 100
-QUICK = Patience(hang=60, scheduler=5, poll=0.001, again=0.0)
+QUICK = Patience(hang=60, away=5, poll=0.001, again=0.0)
 
 
 @pytest.fixture
@@ -210,10 +211,36 @@ def test_a_scheduler_that_is_away_is_waited_for(config: RunConfig) -> None:
     assert "waiting for the scheduler: the controller does not answer" in view.said
 
 
+def test_a_lake_that_is_away_is_waited_for(config: RunConfig) -> None:
+    away = GenericError("connection refused")
+    launcher, view = follow(config, RUNNING, away, away, RUNNING, finished(config))
+    assert len(launcher.submitted) == 1
+    assert any(words.startswith("waiting for the lake: ") for words in view.said)
+
+
+def test_a_job_that_ended_when_its_budget_did_is_not_submitted_again(config: RunConfig) -> None:
+    """Whatever ended it: a job without time left would have no time limit at all."""
+    used = json.dumps({"step": 1, "seconds": 1.5 * 3600}).encode()
+    Lake(config.lake).write(f"{run_folder('r')}/metrics.jsonl", used)
+    launcher = Scripted([failed(Cause.NODE_LOST)])
+    with pytest.raises(TrainingFailedError, match="the end of its budget"):
+        train(config, 2, launcher, Watched(), patience=QUICK, budget=Budget(gpu_hours=3))
+    assert len(launcher.submitted) == 1
+
+
+def test_the_log_of_a_job_that_is_ended_is_kept(config: RunConfig) -> None:
+    lake = Lake(config.lake)
+    lake.write(f"{run_folder('r')}/metrics.jsonl", json.dumps({"step": 1, "seconds": 1740.0}).encode())
+    gone = Status(State.FAILED, None, "", Cause.CANCELLED, "job 1, which someone deleted")
+    launcher = Scripted([replace(RUNNING, log_tail="what it said last"), gone])
+    with pytest.raises(TrainingFailedError, match="what it said last"):
+        train(config, 2, launcher, Watched(), patience=QUICK, budget=Budget(gpu_hours=1))
+
+
 def test_a_scheduler_that_stays_away_is_said(config: RunConfig) -> None:
     launcher = Scripted([UnreachableError("the controller does not answer")])
     with pytest.raises(UnreachableError):
-        train(config, 2, launcher, Watched(), patience=Patience(scheduler=0, poll=0.001))
+        train(config, 2, launcher, Watched(), patience=Patience(away=0, poll=0.001))
 
 
 def test_a_refused_job_is_not_tried_again(config: RunConfig) -> None:
