@@ -16,7 +16,7 @@ import shlex
 import subprocess
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from flows.launchers import Cause, Job, LauncherError, State, Status, UnreachableError, holds_password
@@ -39,8 +39,8 @@ _SILENT = (
     "Zero Bytes were transmitted",
     "ssh: ",
 )
-_WAITS = {"PENDING", "REQUEUED", "REQUEUE_FED", "REQUEUE_HOLD", "SPECIAL_EXIT", "RESV_DEL_HOLD"}
-_RUNS = {"RUNNING", "COMPLETING", "CONFIGURING", "SUSPENDED", "STOPPED", "SIGNALING", "STAGE_OUT", "RESIZING"}
+_WAITS = {"PENDING", "REQUEUED", "REQUEUE_FED", "REQUEUE_HOLD", "SPECIAL_EXIT", "RESV_DEL_HOLD", "SUSPENDED", "STOPPED"}
+_RUNS = {"RUNNING", "COMPLETING", "CONFIGURING", "SIGNALING", "STAGE_OUT", "RESIZING"}
 _HOPELESS = {"PartitionConfig", "PartitionNodeLimit", "PartitionTimeLimit", "BadConstraints", "AccountNotAllowed"}
 _CAUSES = {
     "OUT_OF_MEMORY": Cause.OUT_OF_MEMORY,
@@ -73,8 +73,13 @@ class _Row:
         return self.state in _WAITS
 
     @property
+    def hopeless(self) -> bool:
+        """It waits for nodes that will never do, such as more than are left when the bad ones are excluded."""
+        return self.waits and self.reason in _HOPELESS
+
+    @property
     def active(self) -> bool:
-        return self.waits or self.state in _RUNS
+        return (self.waits and not self.hopeless) or self.state in _RUNS
 
 
 class SlurmLauncher:
@@ -84,16 +89,34 @@ class SlurmLauncher:
         self.settings = settings
 
     def place(self) -> str:
-        """The cluster's name and controllers."""
-        told = self._run("scontrol show config", "the cluster does not say its name")
-        names = re.findall(r"^(?:ClusterName|SlurmctldHost\[\d+\]) *= *(\S+)", told, re.MULTILINE)
+        """The cluster's name and controllers, and the user, who sees no jobs of others."""
+        told = self._run("scontrol show config && echo User=$(id -un)", "the cluster does not say its name")
+        names = re.findall(r"^(?:ClusterName|SlurmctldHost\[\d+\]|User) *= *(\S+)", told, re.MULTILINE)
         return f"Slurm cluster {' '.join(names)}"
 
     def submit(self, job: Job) -> None:
-        """Submit ``job``, or attach to the one that waits or runs under its key."""
+        """Submit ``job``, or attach to the one that waits or runs under its key.
+
+        Where too few nodes are left without those in ``exclude``, they may be used again: they may have been mended.
+        """
         script = render(job, self.settings)
-        if self._active(job.key):
+        rows = self._queue(job.key)
+        for row in rows:
+            if row.hopeless:
+                self._run(f"scancel {row.number} || true", f"Slurm job {row.number} cannot be cancelled")
+        if any(row.active for row in rows):
             return
+        try:
+            self._submit(job, script)
+        except UnreachableError:
+            raise
+        except LauncherError as error:
+            if not job.exclude:
+                raise
+            print(f"{error}. Submitted with {', '.join(job.exclude)} again, which failed it before", flush=True)
+            self._submit(job, render(replace(job, exclude=()), self.settings))
+
+    def _submit(self, job: Job, script: str) -> None:
         state = shlex.quote(state_folder(job.key, self.settings))
         encoded = base64.b64encode(script.encode()).decode()
         command = (
@@ -104,9 +127,9 @@ class SlurmLauncher:
         if len(command) > _LONGEST_COMMAND:
             raise LauncherError(f"the job's script has {len(script)} characters; Slurm takes it up to about 80,000")
         own = int(_NUMBERS.findall(self._run(command, f"Slurm does not take job {job.name!r}"))[-1])
-        rows = self._active(job.key)
-        older = any(row.number < own for row in rows)  # submitted in the same moment by another flow
-        hopeless = [row.reason for row in rows if row.number == own and row.reason in _HOPELESS]
+        rows = self._queue(job.key)
+        older = any(row.active and row.number < own for row in rows)  # submitted in the same moment by another flow
+        hopeless = [row.reason for row in rows if row.number == own and row.hopeless]
         if older or hopeless:
             self._run(f"scancel {own}", f"Slurm job {own} cannot be cancelled")
         if hopeless:
@@ -139,9 +162,9 @@ class SlurmLauncher:
     def cancel(self, key: str) -> None:
         """The script has the ranks save and end; what is left after ``save_seconds`` is killed. Then it is gone."""
         complaint = "the job cannot be cancelled"
-        for row in self._active(key):
+        for row in self._queue(key):
             how = "" if row.waits else "--batch --signal=TERM "
-            if row.state != "COMPLETING":  # which Slurm refuses to signal
+            if (row.active or row.hopeless) and row.state != "COMPLETING":  # which Slurm refuses to signal
                 self._run(f"scancel {how}{row.number} || true", complaint)  # it may have ended just now
         for row in self._left(key, self.settings.save_seconds + 10):
             self._run(f"scancel {row.number}", complaint)
@@ -159,7 +182,10 @@ class SlurmLauncher:
         return rows
 
     def _active(self, key: str) -> list[_Row]:
-        return [row for row in _queued(self._run(_QUEUE, "the queue cannot be read"), key) if row.active]
+        return [row for row in self._queue(key) if row.active]
+
+    def _queue(self, key: str) -> list[_Row]:
+        return _queued(self._run(_QUEUE, "the queue cannot be read"), key)
 
     def _accounted(self, numbers: list[str]) -> list[_Row]:
         """What the accounting knows of jobs that have left the queue; nothing where there is none."""
@@ -207,7 +233,7 @@ def render(job: Job, settings: SlurmSettings) -> str:
         raise LauncherError(
             f"{job.processes} processes do not fill nodes of {per_node}; give the recipe a multiple of {per_node}"
         )
-    minutes = math.ceil(job.hours * 60) if job.hours else None
+    minutes = None if job.hours is None else max(1, math.ceil(job.hours * 60))
     digest = _digest(job.key)
     name = re.sub(r"[^A-Za-z0-9._-]+", "-", job.name)[:60].strip("-") or "run"
     return templates.get_template("slurm.sh.j2").render(
@@ -302,6 +328,8 @@ def _status(row: _Row, result: dict[str, str | int], log: str, bad: str) -> Stat
 
 def _judged(row: _Row, result: dict[str, str | int]) -> tuple[State, Cause | None]:
     """Slurm's own word first; the script knows why it ended otherwise than well."""
+    if row.hopeless:
+        return State.FAILED, Cause.NODE_LOST
     if row.active:
         return (State.PENDING if row.waits else State.RUNNING), None
     said = str(result.get("cause", "ERROR"))

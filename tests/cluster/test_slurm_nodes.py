@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 from slurm_cluster import Cluster
@@ -34,6 +35,24 @@ def test_a_node_that_fails_its_health_check_is_left(launcher: SlurmLauncher, pla
     assert [node for *_, node, _ in started_in(place)] == ["n2", "n3"]
     assert status.bad_nodes == ("n1",)
     assert "node n1 is bad: the health check ended with exit code 127" in status.log_tail
+
+
+def test_a_job_of_all_nodes_does_not_wait_for_ever_when_one_is_bad(launcher: SlurmLauncher, place: Path) -> None:
+    python = place / "python"  # on n1 nothing starts, as long as it is broken
+    broken = place / "broken"
+    broken.touch()
+    test = f'[ "$SLURMD_NODENAME" != n1 ] || [ ! -e {broken} ]'
+    python.write_text(f'#!/bin/sh\n{test} || exit 127\nexec {launcher.settings.python} "$@"\n')
+    python.chmod(0o755)
+    launcher = SlurmLauncher(launcher.settings.model_copy(update={"python": str(python)}))
+    whole = replace(job(place, "0"), processes=3)
+    launcher.submit(whole)
+    status = end_of(launcher, whole.key)
+    assert (status.state, status.cause, status.bad_nodes) == (State.FAILED, Cause.NODE_LOST, ("n1",))
+    broken.unlink()
+    launcher.submit(replace(whole, exclude=status.bad_nodes))  # as the flow does
+    status = end_of(launcher, whole.key)
+    assert status.state is State.SUCCEEDED, status.log_tail
 
 
 def test_a_fault_of_every_node_is_no_fault_of_the_nodes(launcher: SlurmLauncher, place: Path) -> None:

@@ -270,8 +270,8 @@ def test_moto_takes_policies_and_bucket_settings(filled: Path) -> None:
 
 def test_lifecycle_deletes_nothing_that_is_current_but_cards_and_the_doctors(filled: Path) -> None:
     for rule in json.loads((filled / "bucket" / "lifecycle.json").read_text())["Rules"]:
-        expires = "Days" in rule.get("Expiration", {})
-        assert expires == (rule["Filter"]["Prefix"] in ("north/sea/doctor/", "north/sea/metaflow/mf.cards/")), rule["ID"]
+        expires, prefix = "Days" in rule.get("Expiration", {}), rule["Filter"]["Prefix"]
+        assert expires == (prefix in ("north/sea/doctor/", "north/sea/metaflow/mf.cards/")), rule["ID"]
 
 
 def test_the_cluster_lets_the_flow_do_what_the_launcher_asks() -> None:
