@@ -18,9 +18,13 @@ _BY_CODE = {
 _BY_KIND: tuple[tuple[tuple[type[Exception], ...], str], ...] = (
     (
         (boto.NoCredentialsError, boto.PartialCredentialsError, boto.CredentialRetrievalError),
-        "give credentials: an instance role, a service account's role, AWS_PROFILE, or an access key with its secret",
+        "give credentials: a role of the instance or service account, an access key with its secret, or those of a "
+        "profile by `aws configure export-credentials --format env`",
     ),
-    ((boto.TokenRetrievalError, boto.SSOError), "log in again: `aws sso login`"),
+    (
+        (boto.TokenRetrievalError, boto.SSOError),
+        "log in again: `aws sso login`, then `aws configure export-credentials --format env`",
+    ),
     ((boto.ProfileNotFound,), "`aws configure list-profiles` names the profiles; correct AWS_PROFILE"),
     ((boto.NoRegionError, boto.InvalidRegionError), "give --region, or set AWS_REGION, such as us-east-1"),
     ((boto.ParamValidationError,), "give the cluster's name or ARN as `aws sagemaker list-clusters` writes it"),
