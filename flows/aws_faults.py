@@ -18,7 +18,7 @@ _BY_CODE = {
 _BY_KIND: tuple[tuple[tuple[type[Exception], ...], str], ...] = (
     (
         (boto.NoCredentialsError, boto.PartialCredentialsError, boto.CredentialRetrievalError),
-        "give credentials: a role of the instance or service account, an access key with its secret, or those of a "
+        "give credentials: an instance role or a service account's, an access key with its secret, or those of a "
         "profile by `aws configure export-credentials --format env`",
     ),
     (
