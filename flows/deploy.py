@@ -117,7 +117,7 @@ def access(lake: str, account: str, region: str, cluster: str, topic: str, names
     metavar="FILE", help="Settings of the week. Default: flows/cluster.yaml.",
 )  # fmt: skip
 @click.option("--time", "time", default="20:00", metavar="HH:MM", help="On Sunday. Default: 20:00.")
-@click.option("--timezone", default="Etc/UTC", help="IANA name, such as America/Chicago. Default: Etc/UTC.")
+@click.option("--timezone", default="Etc/UTC", help="IANA name, such as Europe/Oslo. Default: Etc/UTC.")
 @click.option("--variable", "variables", multiple=True, metavar="NAME=VALUE", help="For all pods; nothing secret.")
 @click.option("--secret", callback=_plain, metavar="NAME", help="Kubernetes Secret whose keys all pods get.")
 @click.option("--service-account", default="seismic-flow", callback=_plain, help="Of the flow's pods.")
@@ -217,24 +217,22 @@ def cron_workflow(namespace: str, time: str, timezone: str) -> dict[str, Any]:
 
 
 def _on_sunday(time: str, timezone: str) -> dt.time:
-    """The start, when all Sundays of a year, late starts too, lie on the same side of a week's end in UTC."""
+    """The start, when it and the latest one lie in their Sunday's own week in UTC, all year."""
     try:
         start, zone = dt.time.fromisoformat(time), zoneinfo.ZoneInfo(timezone)
     except (ValueError, zoneinfo.ZoneInfoNotFoundError) as error:
         raise click.ClickException(
             f"--time {time!r} --timezone {timezone!r}: {error}; expected e.g. 20:00 UTC"
         ) from error
-    days_after = set()
     for week in range(1, 53):
         sunday = dt.date.fromisocalendar(2027, week, 7)
         begin = dt.datetime.combine(sunday, start, zone).astimezone(dt.UTC)
         for moment in (begin, begin + dt.timedelta(seconds=LATEST_START)):
-            days_after.add(iso_week(moment.date()) == iso_week(sunday))
-    if len(days_after) > 1:
-        raise click.ClickException(
-            f"Sundays at {time} in {timezone}, with up to two hours' delay, lie now in one ISO week, now in the next "
-            "(UTC counts): a week would be run twice or not at all; choose another --time"
-        )
+            if iso_week(moment.date()) != iso_week(sunday):
+                raise click.ClickException(
+                    f"a start on Sunday at {time} in {timezone}, up to two hours late, can be a Monday in UTC, by "
+                    "which weeks are counted: the alarm would look at another week; choose an earlier --time"
+                )
     return start
 
 

@@ -138,7 +138,8 @@ def _status(report: Report, cluster: dict[str, Any]) -> None:
         report.fault(f"the cluster is {status}: {said}", "repair or recreate it in the SageMaker console")
     if cluster.get("NodeRecovery") == "None":
         report.fault(
-            "node recovery is off, so a broken node stays", "`aws sagemaker update-cluster --node-recovery Automatic`"
+            "node recovery is off, so a broken node stays",
+            f"`aws sagemaker update-cluster --cluster-name {cluster['ClusterName']} --node-recovery Automatic`",
         )
 
 

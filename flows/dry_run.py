@@ -10,6 +10,7 @@ from flows.planning import draft_of
 from flows.settings import Budget
 from flows.steps import why_not_train
 from flows.surveys import Work, find_work
+from flows.training import committed_steps
 from flows.week import Request, run_name
 from ingestion.lake import Lake
 from ingestion.names import printable
@@ -91,7 +92,7 @@ def dry_run(asked: Request) -> DryRun:
     config = draft_of(asked, lake, run)
     estimated, not_estimated = None, ""
     try:
-        estimated = estimate(config, recipe.processes, asked.settings.budget or Budget())
+        estimated = estimate(config, recipe.processes, asked.settings.budget or Budget(), committed_steps(lake, run))
     except BudgetError as error:
         not_estimated = str(error)
     held = holder(lake)

@@ -152,6 +152,8 @@ class _Follower:
     def follow(self, job: Job) -> None:
         """Submit, watch, and submit again, until the run is finished or that makes no sense."""
         self.place = self._patiently(lambda _: self.launcher.place(), job)
+        if self._budget_ends() and not self._patiently(lambda _: runs_now(self.lake, job.name, self.launcher), job):
+            raise TrainingFailedError(self._why(Cause.BUDGET, _lost()))
         while self._patiently(lambda _: self._is_to_train(), job):
             self._submit(job)
             status = self._watched(job)
@@ -166,10 +168,13 @@ class _Follower:
         Another run is waited for as long as ``patience`` says, and one that was killed holds the lake until its lease
         expires; this run, started at another place, is watched there.
         """
-        deadline = time.monotonic() + self.patience.other_run
+        self.moved, deadline = None, time.monotonic() + self.patience.other_run
         while (left := self._steps_left()) and (other := holder(self.lake)) and self._stands_in_the_way(other):
             if other.owner == self.config.run:
-                self._show_metrics()
+                metrics = read_metrics(self.lake, self.config.run)
+                self._show_metrics(metrics)
+                if self._hangs(metrics):
+                    raise TrainingFailedError(f"training {other} stands still: end it there, then start the week again")
             elif time.monotonic() > deadline:
                 raise TrainingFailedError(f"training here is held by {other}; start the week again when it ended")
             self.view.say(f"waiting for {other}")
@@ -192,9 +197,11 @@ class _Follower:
     def _look(self, job: Job) -> Status:
         """How the job is, shown and counted; ended where it hangs or has used its budget up."""
         status = self.launcher.find(job.key) or _lost()
-        self._show(status)
+        metrics = read_metrics(self.lake, self.config.run)
+        if not self._show_metrics(metrics) and status.state is State.PENDING:
+            self.view.say(f"waiting for nodes: {status.place}")
         self._count(status)
-        if status.state is State.RUNNING and self._hangs():
+        if status.state is State.RUNNING and self._hangs(metrics):
             return self._stopped(job.key, status, Cause.HUNG, "no sign of life since long ago")
         if status.state is State.RUNNING and self._budget_ends():
             return self._stopped(job.key, status, Cause.BUDGET, "its budget is used up")
@@ -242,13 +249,8 @@ class _Follower:
             f"goes on from its checkpoint.\nThe log ends:\n{status.log_tail}"
         )
 
-    def _show(self, status: Status) -> None:
-        if not self._show_metrics() and status.state is State.PENDING:
-            self.view.say(f"waiting for nodes: {status.place}")
-
-    def _show_metrics(self) -> bool:
+    def _show_metrics(self, metrics: list[dict[str, Any]]) -> bool:
         """Whether there were new ones."""
-        metrics = read_metrics(self.lake, self.config.run)
         new = bool(metrics) and metrics[-1]["step"] != self.shown
         if new:
             self.shown = metrics[-1]["step"]
@@ -266,7 +268,7 @@ class _Follower:
         if status.state in (State.SUCCEEDED, State.FAILED):
             self.meter.keep()
 
-    def _hangs(self) -> bool:
+    def _hangs(self, metrics: list[dict[str, Any]]) -> bool:
         """Whether the running job has given no sign of life for too long; each start may take its time.
 
         Signs are compared with each other only, so that the store's clock may differ from this machine's.
@@ -278,7 +280,7 @@ class _Follower:
             sign = 0.0
         if self.moved is None or sign != self.sign:
             self.sign, self.moved = sign, now
-        slowest = max((entry["seconds"] for entry in read_metrics(self.lake, self.config.run)[-100:]), default=0.0)
+        slowest = max((entry["seconds"] for entry in metrics[-100:]), default=0.0)
         return now - self.moved > max(self.patience.hang, _SLOWEST_STEPS * slowest)
 
     def _stopped(self, key: str, running: Status, cause: Cause, why: str) -> Status:
@@ -313,6 +315,7 @@ class _Follower:
                     raise
                 away = "scheduler" if isinstance(error, UnreachableError) else "lake"
                 self.view.say(f"waiting for the {away}: {store_message(error)}")
+                self.moved = None  # the job could not give a sign of life either
                 time.sleep(self.patience.poll * 5)
 
 

@@ -176,6 +176,7 @@ def _tail(path: Path) -> str:
 
 def supervise(folder: Path, command: list[str]) -> None:
     """Run ``command``, keep its log, and write its exit code when it ends."""
+    (folder / "group").write_text(str(os.getpid()))  # whoever started this may have been killed just then
     signal.signal(signal.SIGTERM, lambda *_: None)  # the group gets it; wait for torchrun to save and end
     with (folder / "log").open("wb") as log:
         process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, close_fds=False)

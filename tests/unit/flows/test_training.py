@@ -220,9 +220,13 @@ def test_a_lake_that_is_away_is_waited_for(config: RunConfig) -> None:
 
 def test_a_job_that_ended_when_its_budget_did_is_not_submitted_again(config: RunConfig) -> None:
     """Whatever ended it: a job without time left would have no time limit at all."""
-    used = json.dumps({"step": 1, "seconds": 1.5 * 3600}).encode()
-    Lake(config.lake).write(f"{run_folder('r')}/metrics.jsonl", used)
-    launcher = Scripted([failed(Cause.NODE_LOST)])
+
+    def lost() -> Status:
+        used = json.dumps({"step": 1, "seconds": 1.5 * 3600}).encode()
+        Lake(config.lake).write(f"{run_folder('r')}/metrics.jsonl", used)
+        return failed(Cause.NODE_LOST)
+
+    launcher = Scripted([lost])
     with pytest.raises(TrainingFailedError, match="the end of its budget"):
         train(config, 2, launcher, Watched(), patience=QUICK, budget=Budget(gpu_hours=3))
     assert len(launcher.submitted) == 1
@@ -232,7 +236,8 @@ def test_the_log_of_a_job_that_is_ended_is_kept(config: RunConfig) -> None:
     lake = Lake(config.lake)
     lake.write(f"{run_folder('r')}/metrics.jsonl", json.dumps({"step": 1, "seconds": 1740.0}).encode())
     gone = Status(State.FAILED, None, "", Cause.CANCELLED, "job 1, which someone deleted")
-    launcher = Scripted([replace(RUNNING, log_tail="what it said last"), gone])
+    running = replace(RUNNING, log_tail="what it said last")
+    launcher = Scripted([running, running, gone])
     with pytest.raises(TrainingFailedError, match="what it said last"):
         train(config, 2, launcher, Watched(), patience=QUICK, budget=Budget(gpu_hours=1))
 
@@ -282,8 +287,12 @@ def test_a_job_gets_no_more_time_than_its_budget_has_left(config: RunConfig) -> 
     train(config, 2, launcher, Watched(), hours=100, patience=QUICK, budget=Budget(gpu_hours=3))
     assert launcher.submitted[0].hours == pytest.approx(1.5, abs=0.01)
     config = config.model_copy(update={"run": "s"})
-    lake.write(f"{run_folder('s')}/metrics.jsonl", json.dumps({"step": 1, "seconds": 1.5 * 3600}).encode())
-    launcher = Scripted([failed(Cause.TIME_LIMIT)])
+
+    def over() -> Status:
+        lake.write(f"{run_folder('s')}/metrics.jsonl", json.dumps({"step": 1, "seconds": 1.5 * 3600}).encode())
+        return failed(Cause.TIME_LIMIT)
+
+    launcher = Scripted([over])
     with pytest.raises(TrainingFailedError, match="the end of its budget"):
         train(config, 2, launcher, Watched(), hours=100, patience=QUICK, budget=Budget(gpu_hours=3))
     assert len(launcher.submitted) == 1
@@ -345,6 +354,27 @@ def test_the_same_run_at_another_place_is_watched_to_its_end(config: RunConfig) 
     assert not launcher.submitted
     assert view.steps == [7]
     assert any("waiting for run r (process 7 of n1; there) since" in words for words in view.said)
+
+
+def test_the_same_run_that_stands_still_at_another_place_is_said(config: RunConfig) -> None:
+    acquire(Lake(config.lake), config.run, "there", "process 7 of n1")
+    now = time.time()
+    clock = iter([now, now, now, now + 600, now + 600])
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("flows.training.time.time", lambda: next(clock))
+        with pytest.raises(
+            TrainingFailedError, match=r"run r \(process 7 of n1; there\) .* stands still: end it there"
+        ):
+            follow(config, RUNNING)
+
+
+def test_a_start_without_budget_left_submits_nothing(config: RunConfig) -> None:
+    lake = Lake(config.lake)
+    lake.write(f"{run_folder('r')}/metrics.jsonl", json.dumps({"step": 1, "seconds": 1.5 * 3600}).encode())
+    launcher = Scripted([failed(Cause.NODE_LOST)])
+    with pytest.raises(TrainingFailedError, match="the end of its budget"):
+        train(config, 2, launcher, Watched(), patience=QUICK, budget=Budget(gpu_hours=3))
+    assert not launcher.submitted
 
 
 def test_the_same_run_goes_on_here_when_it_ended_half_way_at_another_place(config: RunConfig) -> None:
