@@ -93,11 +93,13 @@ def _together(problem: str, mark: Path, *, use_gpus: bool) -> int:
     if any(each != "well" for each in others):
         _outlive_readers(store, rank, world)
         return _BAD if problem else PEER_FAILED
-    with _limited(_BAD, "its processes cannot add up a number between them", mark):
-        if use_gpus:
+    if use_gpus:
+        with _limited(_BAD, f"GPU {local} cannot be used", mark):
             torch.cuda.set_device(device)
+    with _limited(PEER_FAILED, f"process {rank}: the nodes do not come together"):  # each waits for all others
         dist.init_process_group("nccl" if use_gpus else "gloo", store=store, rank=rank, world_size=world)
         on_node, _ = dist.new_subgroups(int(os.environ["SLURM_NTASKS_PER_NODE"]))  # type: ignore[no-untyped-call]
+    with _limited(_BAD, "its processes cannot add up a number between them", mark):
         _add_up(torch.ones(_NUMBERS, device=device), on_node)
     with _limited(PEER_FAILED, f"process {rank}: the nodes cannot add up a number between them"):
         _add_up(torch.ones(_NUMBERS, device=device), dist.group.WORLD)
