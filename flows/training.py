@@ -232,7 +232,7 @@ class _Follower:
         return replace(job, exclude=bad)
 
     def _submit(self, job: Job) -> None:
-        """Submit ``job`` with no more time than its budget has left, so that it ends there though nobody follows it."""
+        """Submit ``job`` with no more time than its budget has left: each start ends there though nobody follows it."""
         hours = min(job.hours or math.inf, self.meter.left() / 3600)
         environment = job.environment | {PLACE_VARIABLE: self.place}
         given = replace(job, hours=hours if math.isfinite(hours) else None, environment=environment)
