@@ -173,11 +173,11 @@ def _cancel_jobs(lake: Lake) -> None:
 def _fetch_summary(lake: Lake, week: str) -> dict[str, Any]:
     """The week's summary, with report and Data Docs copied to where a browser finds them without S3."""
     summary: dict[str, Any] = lake.read_json(f"weeks/{week}/summary.json")
-    for prefix in (f"weeks/{week}", "quarantine"):
-        for entry in lake.objects(prefix):
-            target = PAGES / entry.key
-            target.parent.mkdir(parents=True, exist_ok=True)
-            target.write_bytes(lake.read(entry.key))
+    runs = [entry for entry in lake.objects("runs") if entry.key.endswith("/report.html")]
+    for entry in (*lake.objects("weeks"), *lake.objects("quarantine"), *runs):
+        target = PAGES / entry.key
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_bytes(lake.read(entry.key))
     data_docs(lake, PAGES / "datadocs")
     return summary
 
@@ -187,6 +187,7 @@ def _show(summary: dict[str, Any]) -> None:
     for line in summary["lines"]:
         table.add_row(line["name"], line["value"])
     table.add_row("report", str(PAGES / "weeks" / summary["week"] / "report.html"))
+    table.add_row("all weeks", str(PAGES / "weeks" / "index.html"))
     table.add_row("Data Docs", str(PAGES / "datadocs" / "index.html"))
     table.add_row("registry", "make ui")
     console.print(table)

@@ -187,7 +187,7 @@ def _loss_curve(metrics: Sequence[Mapping[str, Any]]) -> bytes:
     axes = figure.subplots()
     shown = [m for m in metrics if "loss" in m]
     axes.plot([m["step"] for m in shown], [m["loss"] for m in shown], linewidth=0.8, color="tab:blue")
-    axes.set(xlabel="optimiser step", ylabel="training loss (normalised amplitude²)")
+    axes.set(xlabel="optimiser step", ylabel="loss (normalised amplitude²)")
     axes.grid(alpha=0.3)
     buffer = io.BytesIO()
     figure.savefig(buffer, format="png")
