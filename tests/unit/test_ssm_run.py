@@ -6,8 +6,10 @@ import os
 import shlex
 import subprocess
 import sys
+import time
 from pathlib import Path
 
+import psutil
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -17,12 +19,17 @@ from flows.launchers.slurm import SlurmLauncher, render
 from flows.launchers.slurm_settings import SlurmSettings
 
 SSM_RUN = Path(__file__).parents[2] / "deploy" / "ssm-run"
-TARGET = "sagemaker-cluster:abc123_workers-i-0123456789abcdef0"
+TARGET = "ubuntu@sagemaker-cluster:abc123_workers-i-0123456789abcdef0"
 SESSION = f"""#!{sys.executable}
-import json, os, subprocess, sys
+import json, os, select, subprocess, sys
 given = dict(zip(sys.argv[3::2], sys.argv[4::2]))
 assert sys.argv[1:3] == ["ssm", "start-session"]
 assert given["--document-name"] == "AWS-StartNonInteractiveCommand"
+assert given["--target"] == "sagemaker-cluster:abc123_workers-i-0123456789abcdef0"
+if select.select([0], [], [], 0.1)[0] and not os.read(0, 1):
+    sys.exit("Cannot perform start session: EOF")
+if os.environ.get("SESSION_HANGS"):
+    subprocess.run(["sh", "-c", f"echo $$ >{{os.environ['SESSION_HANGS']}}; exec sleep 1000"])
 print("\\nStarting session with SessionId: me-0123\\r\\n", flush=True)
 if os.environ.get("SESSION_FAILS"):
     print("An error occurred (TargetNotConnected) when calling the StartSession operation", file=sys.stderr)
@@ -36,10 +43,12 @@ print("\\n\\nExiting session with sessionId: me-0123.\\n")
 
 @pytest.fixture(scope="module")
 def path(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """A PATH on which `aws` is the one above, and `python3` this one."""
+    """A PATH on which `aws` is the one above, `python3` this one, and every user this one."""
     folder = tmp_path_factory.mktemp("bin")
     (folder / "aws").write_text(SESSION)
-    (folder / "aws").chmod(0o755)
+    (folder / "runuser").write_text('#!/bin/sh\n[ "$1" = -l ] && [ "$3" = -c ] && LOGNAME=$2 exec sh -c "$4"\n')
+    for name in ("aws", "runuser"):
+        (folder / name).chmod(0o755)
     (folder / "python3").symlink_to(sys.executable)
     return f"{folder}:/usr/bin:/bin"
 
@@ -54,6 +63,27 @@ def test_output_error_and_status_are_the_commands(path: str) -> None:
     done = run(path, "echo 'job 17'; echo no such partition >&2; exit 3")
 
     assert (done.stdout, done.stderr, done.returncode) == ("job 17\n", "no such partition\n", 3)
+
+
+def test_the_command_runs_as_the_user_that_was_named(path: str) -> None:
+    assert run(path, "echo $LOGNAME").stdout == "ubuntu\n"
+
+
+def test_a_session_without_an_answer_is_ended_with_all_that_it_started(path: str, tmp_path: Path) -> None:
+    pid_file = tmp_path / "pid"
+    impatient = "import runpy, sys; m = runpy.run_path(sys.argv.pop(1))['main']; m.__globals__['ANSWER_SECONDS'] = 3"
+    done = subprocess.run(
+        [sys.executable, "-c", f"{impatient}; sys.exit(m())", SSM_RUN, TARGET, "true"],
+        env=os.environ | {"PATH": path, "SESSION_HANGS": str(pid_file)},
+        stdin=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+    assert done.returncode == 255
+    assert "no answer from sagemaker-cluster:abc123_workers-i-0123456789abcdef0 in 3 s" in done.stderr
+    while psutil.pid_exists(pid := int(pid_file.read_text())) and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE:
+        time.sleep(0.05)  # until it is killed, or this test's time is over
 
 
 def test_standard_input_reaches_the_command(path: str) -> None:
@@ -87,7 +117,7 @@ def test_no_aws_is_255(tmp_path: Path) -> None:
     assert "install the AWS command line" in done.stderr
 
 
-@pytest.mark.parametrize("target", ["--profile=x", "", "a b", "i-1\n"])
+@pytest.mark.parametrize("target", ["ubuntu@--profile=x", "", "i-1", "a b@i-1", "-x@i-1", "ubuntu@i-1\n"])
 def test_a_target_that_is_none_is_refused(path: str, target: str) -> None:
     assert run(path, "true", target=target).returncode == 2
 
