@@ -247,6 +247,7 @@ def render(job: Job, settings: SlurmSettings) -> str:
         exclude=job.exclude,
         partition=settings.partition,
         account=settings.account,
+        gpus_per_node=settings.gpus_per_node,
         python=settings.python,
         working_directory=settings.working_directory,
         scratch=settings.scratch,

@@ -34,6 +34,7 @@ class SlurmSettings(Contract):
     working_directory: Line  # on the nodes, where flows and seismic_model can be imported
     processes_per_node: int = Field(ge=1)
     gpu_memory_gib: float | None = Field(None, gt=0)  # free on each process's GPU, or its node is bad; None: no GPUs
+    gpus_per_node: int | None = Field(None, ge=1)  # asked of Slurm where GPUs are its GRES; None: it knows of none
     partition: Word | None = None  # None: the cluster's default
     account: Word | None = None
     save_seconds: int = Field(120, ge=1)  # in which ranks end their step and save, once they are asked to stop

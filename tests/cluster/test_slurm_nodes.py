@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
 from slurm_cluster import Cluster
-from slurm_jobs import end_of, job, started_in, wait_for_ranks
+from slurm_jobs import end_of, job, started_in, wait_for, wait_for_ranks
 
 from flows.launchers import Cause, State
 from flows.launchers.slurm import SlurmLauncher
@@ -53,6 +54,26 @@ def test_a_job_of_all_nodes_does_not_wait_for_ever_when_one_is_bad(launcher: Slu
     launcher.submit(replace(whole, exclude=status.bad_nodes))  # as the flow does
     status = end_of(launcher, whole.key)
     assert status.state is State.SUCCEEDED, status.log_tail
+
+
+@pytest.mark.parametrize("exclude", [("n1",), ("gone",)])
+def test_nodes_that_cannot_be_done_without_are_used(
+    launcher: SlurmLauncher, place: Path, exclude: tuple[str, ...], capsys: pytest.CaptureFixture[str]
+) -> None:
+    launcher.submit(replace(job(place, "0", processes=3), exclude=exclude))
+    assert f"Submitted with {exclude[0]} again" in capsys.readouterr().out
+    status = end_of(launcher, job(place).key)
+    assert status.state is State.SUCCEEDED, status.log_tail
+    assert len(started_in(place)) == 3
+
+
+def test_a_suspended_job_waits(launcher: SlurmLauncher, place: Path, slurm: Cluster) -> None:
+    launcher.submit(job(place, "0", "wait"))
+    wait_for_ranks(launcher, place, 2)
+    slurm.ask("scontrol", "suspend", str(started_in(place)[0][0]))
+    wait_for(launcher, job(place).key, State.PENDING)
+    launcher.cancel(job(place).key)
+    assert end_of(launcher, job(place).key).cause is Cause.CANCELLED
 
 
 def test_a_fault_of_every_node_is_no_fault_of_the_nodes(launcher: SlurmLauncher, place: Path) -> None:

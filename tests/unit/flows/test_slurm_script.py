@@ -193,6 +193,28 @@ def test_a_job_put_back_leaves_its_bad_node_and_starts_soon(tmp_path: Path, stan
     ]
 
 
+def test_a_replaced_node_is_not_asked_for(tmp_path: Path, stand_ins: Path) -> None:
+    """HyperPod has put n2 in the place of n1, which does not answer any more, under the running step."""
+    dead = f'case "$*" in *"--nodelist=n1 true") [ -e {tmp_path}/asked ] && exit 1; touch {tmp_path}/asked ;; esac; '
+    told = ended(
+        tmp_path,
+        stand_ins,
+        nodes=2,
+        squeue='[ "$*" != "--noheader --jobs=17 --format=%N" ] || echo n2',
+        scontrol='case "$*" in *"hostnames n2") echo n2 ;; *hostnames*) echo n1 ;; *) echo NodeAddr=h ;; esac',
+        srun=dead + STAND_INS["srun"],
+        python='case "$*" in *health*) exit 0 ;; esac; exit 1',
+    )
+    assert told["cause"] == "ERROR"
+    assert not list(tmp_path.glob("jobs/*/bad/*"))
+
+
+def test_gpus_are_asked_for_where_slurm_knows_of_them(tmp_path: Path, stand_ins: Path) -> None:
+    plain = cluster(tmp_path, stand_ins)
+    assert "--gpus" not in render(JOB, plain)
+    assert "#SBATCH --gpus-per-node=8\n" in render(JOB, plain.model_copy(update={"gpus_per_node": 8}))
+
+
 def test_ranks_get_the_time_to_save_that_the_settings_give(tmp_path: Path, stand_ins: Path) -> None:
     script = render(replace(JOB, hours=2), cluster(tmp_path, stand_ins).model_copy(update={"save_seconds": 45}))
     assert "#SBATCH --signal=B:TERM@45\n" in script
