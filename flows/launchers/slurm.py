@@ -37,6 +37,9 @@ _SILENT = (
     "Connection refused",
     "Connection timed out",
     "Zero Bytes were transmitted",
+    "Protocol authentication error",  # munge starts again
+    "Slurm backup controller in standby mode",
+    "Communication connection failure",
     "ssh: ",
 )
 _WAITS = {"PENDING", "REQUEUED", "REQUEUE_FED", "REQUEUE_HOLD", "SPECIAL_EXIT", "RESV_DEL_HOLD", "SUSPENDED", "STOPPED"}
