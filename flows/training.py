@@ -186,12 +186,13 @@ class _Follower:
         return (other.owner, other.place) != (self.config.run, self.place) and other.holds(time.time())
 
     def _watched(self, job: Job) -> Status:
-        """How the job ended."""
-        began = time.monotonic()
+        """How the job ended, with the end of its log, which on Kubernetes can be gone with its pods."""
+        began, log = time.monotonic(), ""
         while True:
             status = self._patiently(self._look, job)
+            log = status.log_tail or log
             if status.state in (State.SUCCEEDED, State.FAILED):
-                return status
+                return replace(status, log_tail=log)
             self.launcher.wait(job.key, self.patience.poll * (1 if time.monotonic() - began < 60 else 10))
 
     def _look(self, job: Job) -> Status:
@@ -202,9 +203,9 @@ class _Follower:
             self.view.say(f"waiting for nodes: {status.place}")
         self._count(status)
         if status.state is State.RUNNING and self._hangs(metrics):
-            return self._stopped(job.key, status, Cause.HUNG, "no sign of life since long ago")
+            return self._stopped(job.key, Cause.HUNG, "no sign of life since long ago")
         if status.state is State.RUNNING and self._budget_ends():
-            return self._stopped(job.key, status, Cause.BUDGET, "its budget is used up")
+            return self._stopped(job.key, Cause.BUDGET, "its budget is used up")
         return status
 
     def _budget_ends(self) -> bool:
@@ -283,14 +284,13 @@ class _Follower:
         slowest = max((entry["seconds"] for entry in metrics[-100:]), default=0.0)
         return now - self.moved > max(self.patience.hang, _SLOWEST_STEPS * slowest)
 
-    def _stopped(self, key: str, running: Status, cause: Cause, why: str) -> Status:
-        """End the job that was ``running``; its last status, ended by ``cause``."""
+    def _stopped(self, key: str, cause: Cause, why: str) -> Status:
+        """End the job; its last status, ended by ``cause``."""
         self.view.say(f"{why}: ending the job for {cause.value}")
         self._patiently(self.launcher.cancel, key)
         self._count(_lost())
         status = self._patiently(self.launcher.find, key) or _lost()
-        log = status.log_tail or running.log_tail  # which is gone with the job on Kubernetes
-        return replace(status, state=State.FAILED, cause=cause, log_tail=log)
+        return replace(status, state=State.FAILED, cause=cause)
 
     def _steps_left(self) -> int:
         return max(0, self.config.steps - committed_steps(self.lake, self.config.run))

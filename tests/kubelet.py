@@ -1,7 +1,8 @@
 """An operator and its kubelets for ``PyTorchJob`` on a ``KubernetesApi``: pods become real processes of this machine.
 
-As Kubeflow's do it: a pod that fails is started again up to ``backoffLimit`` times, then the job has failed; a job
-that is deleted gets SIGTERM. Nodes are names; ``lose`` takes one away with all that runs on it.
+As Kubeflow's do it: a pod that fails is started again, up to ``backoffLimit`` times for all pods together; then they
+are deleted, and the job has failed. A job that is deleted gets SIGTERM. Nodes are names; ``lose`` takes one away with
+all that runs on it.
 """
 
 from __future__ import annotations
@@ -115,6 +116,9 @@ class Kubelets:
         index = {"training.kubeflow.org/replica-index": pod.rpartition("-")[2]}
         self.api.add_pod(running.job, pod, running.places[pod], alive, labels=index)
         command = [part.replace("$$", "$") for part in self._container(running.job)["command"]]
+        first = {
+            "PET_RDZV_CONF": f"is_host={pod.endswith('-0')}"
+        }  # where pods have addresses, torchrun sees it by them
         with (self.logs / pod).open("ab") as log:
             running.pods[pod] = subprocess.Popen(
                 command, env=running.environment, stdout=log, stderr=log, start_new_session=True
@@ -133,6 +137,9 @@ class Kubelets:
                 self._start_pod(running, pod)
             elif code:
                 self._over(running, "Failed")
+                for name in running.pods:
+                    self.api.delete("pods", name)
+                return
             elif all(self._ended(name) for name in running.pods):
                 self._over(running, "Succeeded")
 

@@ -62,11 +62,12 @@ class EksLauncher:
         self._versions: dict[str, str] = {}  # at which each job was last seen here, by key
 
     def place(self) -> str:
-        """The namespace, and the cluster by its certificate, which is the same for pods and for people."""
+        """The kind and namespace, and the cluster by its certificate, which is the same for pods and for people."""
         configuration = self._jobs.api_client.configuration
         authority = configuration.ssl_ca_cert
         cluster = hashlib.sha256(Path(authority).read_bytes().strip()).hexdigest()[:12] if authority else ""
-        return f"namespace {self.settings.namespace} of Kubernetes cluster {cluster or configuration.host}"
+        kind = self.settings.kind  # a job of the other kind is not found
+        return f"{kind}s in namespace {self.settings.namespace} of Kubernetes cluster {cluster or configuration.host}"
 
     def submit(self, job: Job) -> None:
         """Create the job's object; attach to one that waits or runs, replace one that has ended."""

@@ -132,7 +132,8 @@ def _kubeflow(job: Job, settings: EksSettings, nodes: int, processes: int) -> di
             "maxRestarts": settings.retries,
         },
         "pytorchReplicaSpecs": {"Worker": worker},
-        "runPolicy": {"backoffLimit": settings.retries, "cleanPodPolicy": "Running"} | _limits(job),
+        # its operator sums the restarts of all pods, which end together
+        "runPolicy": {"backoffLimit": settings.retries * nodes, "cleanPodPolicy": "Running"} | _limits(job),
     }
 
 
