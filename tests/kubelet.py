@@ -116,9 +116,6 @@ class Kubelets:
         index = {"training.kubeflow.org/replica-index": pod.rpartition("-")[2]}
         self.api.add_pod(running.job, pod, running.places[pod], alive, labels=index)
         command = [part.replace("$$", "$") for part in self._container(running.job)["command"]]
-        first = {
-            "PET_RDZV_CONF": f"is_host={pod.endswith('-0')}"
-        }  # where pods have addresses, torchrun sees it by them
         with (self.logs / pod).open("ab") as log:
             running.pods[pod] = subprocess.Popen(
                 command, env=running.environment, stdout=log, stderr=log, start_new_session=True
