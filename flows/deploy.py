@@ -14,6 +14,7 @@ import datetime as dt
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 import zoneinfo
@@ -174,6 +175,7 @@ def _check(file: Path, launcher: str, size: str) -> None:
 
 def _metaflow(settings: str, pods: Mapping[str, str]) -> dict[str, Any]:
     """The workflow template that Metaflow makes of the weekly flow; its code package is on the lake afterwards."""
+    drop_egg_info(ROOT)
     dropped = ("METAFLOW_SERVICE_AUTH_KEY", "METAFLOW_SERVICE_HEADERS")  # would be written into the template
     environment = _DEFAULTS | {name: value for name, value in os.environ.items() if name not in dropped} | dict(pods)
     environment["METAFLOW_DEFAULT_DATASTORE"] = "s3"
@@ -195,6 +197,21 @@ def _metaflow(settings: str, pods: Mapping[str, str]) -> dict[str, Any]:
     except ValueError as error:
         raise click.ClickException(f"Metaflow printed no workflow template but:\n{done.stdout[:1000]}") from error
     return template
+
+
+def drop_egg_info(root: Path) -> None:
+    """Delete what `pip install -e` leaves in a checkout beside what it installs.
+
+    Metaflow packs the first description of a distribution that it finds. Of this one it takes no name, and in the pods
+    everything then fails that asks for entry points, such as xarray and MLflow.
+    """
+    for folder in root.glob("*.egg-info"):
+        try:
+            shutil.rmtree(folder)
+        except OSError as error:
+            raise click.ClickException(
+                f"{folder} would break the pods, and cannot be deleted: {error.strerror}; delete it, it is not needed"
+            ) from error
 
 
 def cron_workflow(namespace: str, time: str, timezone: str) -> dict[str, Any]:

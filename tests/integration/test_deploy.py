@@ -87,6 +87,11 @@ def top(template: dict[str, Any]) -> list[dict[str, Any]]:
 @pytest.fixture(scope="module")
 def made(s3: str, tmp_path_factory: pytest.TempPathFactory) -> Made:
     out = tmp_path_factory.mktemp("deploy")
+    (ROOT / "seismic_retraining.egg-info").mkdir(exist_ok=True)  # as `pip install -e` leaves one
+    (ROOT / "seismic_retraining.egg-info" / "PKG-INFO").write_text(
+        "Metadata-Version: 2.4\nName: seismic-retraining\nVersion: 9\n"
+    )
+    (ROOT / "seismic_retraining.egg-info" / "top_level.txt").write_text("flows\ningestion\nseismic_model\nvalidation\n")
     settings = out / "settings.yaml"
     shared = "namespace: seismic, image: registry/seismic:1, instance_type: ml.p5en.48xlarge"
     eks = f"eks: {{{shared}, processes_per_node: 8, gpus_per_node: 8}}"
@@ -134,6 +139,15 @@ def made(s3: str, tmp_path_factory: pytest.TempPathFactory) -> Made:
     package = Lake(s3).read(url.removeprefix(f"{s3}/"))
     cron, alarm = (json.loads((out / "argo" / f"{name}.json").read_text()) for name in ("cron-workflow", "alarm"))
     return Made(template, cron, alarm, text, package)
+
+
+def test_the_pods_can_ask_for_entry_points(made: Made) -> None:
+    """Which they cannot with a distribution that has no name, such as one by its egg-info."""
+    with tarfile.open(fileobj=io.BytesIO(made.package)) as package:
+        (file,) = (each for each in package.getmembers() if each.name.endswith("DIST_INFO"))
+        described = json.load(package.extractfile(file))  # type: ignore[arg-type]
+    assert described
+    assert all(each["METADATA"].startswith("Metadata-Version") for each in described.values())
 
 
 def test_the_pod_that_scores_has_the_gpu_that_the_settings_ask_for(made: Made) -> None:
