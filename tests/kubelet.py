@@ -1,8 +1,8 @@
 """An operator and its kubelets for ``PyTorchJob`` on a ``KubernetesApi``: pods become real processes of this machine.
 
-As Kubeflow's do it: a pod that fails is started again, up to ``backoffLimit`` times for all pods together; then they
-are deleted, and the job has failed. A job that is deleted gets SIGTERM. Nodes are names; ``lose`` takes one away with
-all that runs on it.
+As Kubeflow's do it under ``restartPolicy: Never``: the first pod that fails fails the job, ended pods stay, and those
+that run are deleted (``cleanPodPolicy: Running``); a job that is deleted gets SIGTERM. Nodes are names; ``lose`` takes
+one away with all that runs on it, and nothing is heard of its pods from then on.
 """
 
 from __future__ import annotations
@@ -28,7 +28,6 @@ class Running:
     environment: dict[str, str]
     pods: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
     places: dict[str, str] = field(default_factory=dict)  # nodes, by pod
-    restarts: int = 0
     over: bool = False
 
 
@@ -110,8 +109,6 @@ class Kubelets:
         refused = {node for term in terms for wanted in term["matchFields"] for node in wanted["values"]}
         free = set(self.nodes) - self.lost - refused - set(running.places.values())
         running.places[pod] = min(free)
-        if ("pods", pod) in self.api.objects:
-            self.api.delete("pods", pod)
         alive = {"phase": "Running", "containerStatuses": [{"name": "pytorch", "state": {"running": {}}}]}
         index = {"training.kubeflow.org/replica-index": pod.rpartition("-")[2]}
         self.api.add_pod(running.job, pod, running.places[pod], alive, labels=index)
@@ -125,26 +122,21 @@ class Kubelets:
         for pod, process in running.pods.items():
             self.api.logs[pod] = (self.logs / pod).read_text(errors="replace")
             code = process.poll()
-            if running.over or code is None or self._ended(pod):
+            if running.over or code is None or running.places[pod] in self.lost or self._ended(pod):
                 continue
             self._end_pod(pod, code)
-            if code and running.restarts < running.job["spec"]["runPolicy"]["backoffLimit"]:
-                running.restarts += 1
-                del running.places[pod]
-                self._start_pod(running, pod)
-            elif code:
+            if code:
                 self._over(running, "Failed")
-                for name in running.pods:
-                    self.api.delete("pods", name)
-                return
             elif all(self._ended(name) for name in running.pods):
                 self._over(running, "Succeeded")
 
     def _over(self, running: Running, how: str) -> None:
         running.over = True
         self._say(running, how)
-        for process in running.pods.values():
-            _kill(process)  # cleanPodPolicy: Running
+        for pod, process in running.pods.items():
+            _kill(process)
+            if running.places[pod] not in self.lost and not self._ended(pod):  # a lost node never confirms a deletion
+                self.api.delete("pods", pod)
 
     def _end(self, running: Running | None) -> None:
         for process in running.pods.values() if running else ():

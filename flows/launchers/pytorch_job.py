@@ -38,7 +38,7 @@ class EksSettings(Contract):
     processes_per_node: int = Field(gt=0)
     gpus_per_node: int = Field(ge=0)
     efa_per_node: int = Field(default=0, ge=0)
-    retries: int = Field(default=10, ge=0)  # restarts by the operator, before the job has failed
+    retries: int = Field(default=10, ge=0)  # HyperPod's restarts, before the job has failed; Kubeflow's makes none
     service_account: str | None = None  # whose role may read and write the lake
     secret: str | None = None  # a Secret whose entries become environment variables
     queue: str | None = None  # Kueue's LocalQueue
@@ -76,7 +76,7 @@ def manifest(job: Job, settings: EksSettings, attempt: int) -> dict[str, Any]:
             "name": name_of(job.key),
             "namespace": settings.namespace,
             "labels": {LABEL: label_of(job.key)} | _kueue(settings),
-            "annotations": {KEY: job.key, ATTEMPT: str(attempt)} | _resume(settings),
+            "annotations": {KEY: job.key, ATTEMPT: str(attempt)},
         },
         "spec": body(job, settings, nodes, processes),
     }
@@ -122,18 +122,19 @@ def _kubeflow(job: Job, settings: EksSettings, nodes: int, processes: int) -> di
     # the operator gives nodes, processes and rendezvous as PET_… variables, which torchrun reads
     command = ["python", "-m", "torch.distributed.run", "-m", job.module]
     template = _template(job, settings, command, {"PET_SHUTDOWN_TIMEOUT": str(_SAVE_SECONDS)})
-    worker = {"replicas": nodes, "restartPolicy": "OnFailure", "template": template}
+    # No restarts, so that failed pods stay for cause, exit code and log, and the flow decides. With restarts, or with
+    # any backoffLimit, the operator deletes all pods before it says that the job failed (ReconcileJobs, common/job.go).
+    worker = {"replicas": nodes, "restartPolicy": "Never", "template": template}
     return {
         "nprocPerNode": str(processes),
         "elasticPolicy": {
             "rdzvBackend": "c10d",
             "minReplicas": nodes,
             "maxReplicas": nodes,
-            "maxRestarts": settings.retries,
+            "maxRestarts": 0,
         },
         "pytorchReplicaSpecs": {"Worker": worker},
-        # its operator sums the restarts of all pods, which end together
-        "runPolicy": {"backoffLimit": settings.retries * nodes, "cleanPodPolicy": "Running"} | _limits(job),
+        "runPolicy": {"cleanPodPolicy": "Running"} | _limits(job),
     }
 
 
@@ -185,14 +186,6 @@ def _not_on(nodes: tuple[str, ...]) -> dict[str, Any]:
 def _kueue(settings: EksSettings) -> dict[str, str]:
     labels = {"kueue.x-k8s.io/queue-name": settings.queue, "kueue.x-k8s.io/priority-class": settings.priority}
     return {name: value for name, value in labels.items() if value}
-
-
-def _resume(settings: EksSettings) -> dict[str, str]:
-    """HyperPod itself replaces nodes under a Kubeflow job that asks for it; elsewhere this means nothing."""
-    if settings.kind == "HyperPodPyTorchJob":
-        return {}
-    prefix = "sagemaker.amazonaws.com"
-    return {f"{prefix}/enable-job-auto-resume": "true", f"{prefix}/job-max-retry-count": str(settings.retries)}
 
 
 def _without_passwords(job: Job) -> dict[str, str]:

@@ -180,6 +180,13 @@ def test_a_job_that_another_flow_has_just_started_is_not_deleted(api: Kubernetes
     assert found(made).state is State.PENDING
 
 
+def test_jobs_of_both_kinds_are_at_two_places(api: KubernetesApi) -> None:
+    """Else a flow that falls back to the other kind would start a run that still trains under the first."""
+    first, second = (launcher(kind).place() for kind in KINDS)
+    assert first != second
+    assert launcher().place() == first
+
+
 def test_jobs_of_other_keys_are_left_alone(api: KubernetesApi) -> None:
     made = launcher()
     made.submit(job())

@@ -196,6 +196,19 @@ def test_bad_nodes_are_excluded_each_by_a_requirement_of_its_own(kind: str) -> N
     ]
 
 
+def test_kubeflow_restarts_nothing_and_keeps_failed_pods() -> None:
+    """Its operator deletes all pods of a job that reaches a limit of restarts, and with them cause, code and log."""
+    spec = manifest(job(), eks("PyTorchJob", retries=7), attempt=1)["spec"]
+    assert spec["pytorchReplicaSpecs"]["Worker"]["restartPolicy"] == "Never"
+    assert "backoffLimit" not in spec["runPolicy"]
+    assert spec["elasticPolicy"]["maxRestarts"] == 0
+    assert spec["runPolicy"]["cleanPodPolicy"] == "Running"
+
+
+def test_hyperpod_restarts_as_often_as_the_settings_say() -> None:
+    assert manifest(job(), eks(retries=7), attempt=1)["spec"]["runPolicy"]["jobMaxRetryCount"] == 7
+
+
 def test_a_password_stays_out_of_a_manifest() -> None:
     secret = {"MLFLOW_TRACKING_URI": "https://me:hunter2@mlflow.example"}
     with pytest.raises(LauncherError, match="MLFLOW_TRACKING_URI holds a password") as refused:
