@@ -150,7 +150,7 @@ def follow(launcher: Launcher, job: Job) -> None:
     """Submit ``job`` and ask for it as the flow does until it has ended. Raises ``CannotMeasureError``."""
     launcher.submit(job)
     deadline = time.monotonic() + LIMIT
-    while (status := launcher.find(job.key)) is None or status.state in (State.PENDING, State.RUNNING):
+    while (status := launcher.find(job.key)) is None or status.state.lives:
         if time.monotonic() > deadline:
             launcher.cancel(job.key)
             raise CannotMeasureError(f"a job had not ended after {LIMIT:.0f} s: {status}")

@@ -16,9 +16,9 @@ from pydantic import ValidationError
 
 from flows import mlflow_backup
 from flows.launchers import Launcher
-from flows.launchers.remains import folder_of, forget, lives, sizes
+from flows.launchers.remains import folder_of, forget, sizes
 from flows.pause import paused
-from flows.training import job_key
+from flows.training import job_key, runs_now
 from flows.week import begun_key, outcome, outcome_key
 from ingestion.lake import Entry, Lake
 from ingestion.manifest import Contract
@@ -140,7 +140,7 @@ def _lives(lake: Lake, run: str, rules: Rules) -> str:
         return f"not finished, moved last on {moved:%Y-%m-%d}: start its week again"
     if pause := paused(lake):
         return f"not finished, and {pause}"
-    where = [name for name, place in rules.places.items() if lives(place, job_key(lake, run))]
+    where = [name for name, place in rules.places.items() if runs_now(lake, run, place)]
     return f"not finished, and its job waits or runs ({where[0]})" if where else ""
 
 

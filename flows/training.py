@@ -17,7 +17,7 @@ from typing import Any, Protocol, TypeVar
 from obstore.exceptions import BaseError
 
 from flows.budget import Meter
-from flows.launchers import Cause, Job, Launcher, State, Status, UnreachableError
+from flows.launchers import Cause, Job, Launcher, State, Status, UnreachableError, lives
 from flows.settings import Budget
 from ingestion.lake import Lake
 from ingestion.names import store_message
@@ -25,7 +25,6 @@ from seismic_model.config import RunConfig, run_folder
 from seismic_model.training.lease import PLACE_VARIABLE, TTL_SECONDS, Holder, holder
 from seismic_model.training.metrics import read_metrics
 
-K = TypeVar("K")
 T = TypeVar("T")
 
 AGAIN = {  # how often in a row, without a new checkpoint between
@@ -106,8 +105,7 @@ def committed_steps(lake: Lake, run: str) -> int:
 
 def runs_now(lake: Lake, run: str, launcher: Launcher) -> bool:
     """Whether a job of ``run`` waits or runs."""
-    status = launcher.find(job_key(lake, run))
-    return status is not None and status.state in (State.PENDING, State.RUNNING)
+    return lives(launcher, job_key(lake, run))
 
 
 def cancel(lake: Lake, run: str, launcher: Launcher) -> Status | None:
@@ -117,7 +115,7 @@ def cancel(lake: Lake, run: str, launcher: Launcher) -> Status | None:
     """
     key = job_key(lake, run)
     status = launcher.find(key)
-    if status is None or status.state not in (State.PENDING, State.RUNNING):
+    if status is None or not status.state.lives:
         return None
     launcher.cancel(key)
     return status
@@ -151,10 +149,10 @@ class _Follower:
 
     def follow(self, job: Job) -> None:
         """Submit, watch, and submit again, until the run is finished or that makes no sense."""
-        self.place = self._patiently(lambda _: self.launcher.place(), job)
-        if self._budget_ends() and not self._patiently(lambda _: runs_now(self.lake, job.name, self.launcher), job):
+        self.place = self._patiently(self.launcher.place)
+        if self._budget_ends() and not self._patiently(lambda: runs_now(self.lake, job.name, self.launcher)):
             raise TrainingFailedError(self._why(Cause.BUDGET, _lost()))
-        while self._patiently(lambda _: self._is_to_train(), job):
+        while self._patiently(self._is_to_train):
             self._submit(job)
             status = self._watched(job)
             if status.state is State.SUCCEEDED:
@@ -189,9 +187,9 @@ class _Follower:
         """How the job ended, with the end of its log, which on Kubernetes can be gone with its pods."""
         began, log = time.monotonic(), ""
         while True:
-            status = self._patiently(self._look, job)
+            status = self._patiently(lambda: self._look(job))
             log = status.log_tail or log
-            if status.state in (State.SUCCEEDED, State.FAILED):
+            if not status.state.lives:
                 return replace(status, log_tail=log)
             self.launcher.wait(job.key, self.patience.poll * (1 if time.monotonic() - began < 60 else 10))
 
@@ -221,7 +219,7 @@ class _Follower:
             self.failures.clear()
         self.failures[cause] += 1
         if self.failures[cause] > AGAIN[cause]:
-            self._patiently(self.launcher.cancel, job.key)  # whose remains may hold GPUs
+            self._patiently(lambda: self.launcher.cancel(job.key))  # whose remains may hold GPUs
             raise TrainingFailedError(self._why(cause, status))
         if self._budget_ends():
             raise TrainingFailedError(self._why(Cause.BUDGET, status))
@@ -237,7 +235,7 @@ class _Follower:
         hours = min(job.hours or math.inf, self.meter.left() / 3600)
         environment = job.environment | {PLACE_VARIABLE: self.place}
         given = replace(job, hours=hours if math.isfinite(hours) else None, environment=environment)
-        self._patiently(self.launcher.submit, given)
+        self._patiently(lambda: self.launcher.submit(given))
 
     def _why(self, cause: Cause, status: Status) -> str:
         times = self.failures[cause]
@@ -266,7 +264,7 @@ class _Follower:
         self.seen_running = now if status.state is State.RUNNING else None
         if status.state is not State.RUNNING:
             self.moved = None  # its scheduler may have put it back into the queue
-        if status.state in (State.SUCCEEDED, State.FAILED):
+        if not status.state.lives:
             self.meter.keep()
 
     def _hangs(self, metrics: list[dict[str, Any]]) -> bool:
@@ -287,9 +285,9 @@ class _Follower:
     def _stopped(self, key: str, cause: Cause, why: str) -> Status:
         """End the job; its last status, ended by ``cause``."""
         self.view.say(f"{why}: ending the job for {cause.value}")
-        self._patiently(self.launcher.cancel, key)
+        self._patiently(lambda: self.launcher.cancel(key))
         self._count(_lost())
-        status = self._patiently(self.launcher.find, key) or _lost()
+        status = self._patiently(lambda: self.launcher.find(key)) or _lost()
         return replace(status, state=State.FAILED, cause=cause)
 
     def _steps_left(self) -> int:
@@ -304,12 +302,12 @@ class _Follower:
                 "week again to go on"
             )
 
-    def _patiently(self, ask: Callable[[K], T], about: K) -> T:
+    def _patiently(self, ask: Callable[[], T]) -> T:
         """The answer of the scheduler or the lake, however long it is away (the job does not mind)."""
         deadline = time.monotonic() + self.patience.away
         while True:
             try:
-                return ask(about)
+                return ask()
             except (UnreachableError, BaseError) as error:
                 if time.monotonic() > deadline:
                     raise

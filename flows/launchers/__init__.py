@@ -26,6 +26,11 @@ class State(Enum):
     SUCCEEDED = "succeeded"
     FAILED = "failed"  # ended otherwise than with exit code 0, or lost; submitting again resumes it
 
+    @property
+    def lives(self) -> bool:
+        """Whether such a job waits or runs."""
+        return self in (State.PENDING, State.RUNNING)
+
 
 class Cause(Enum):
     """What ended a job that failed, as far as its scheduler tells them apart."""
@@ -94,6 +99,12 @@ class Launcher(Protocol):
 
     def cancel(self, key: str) -> None:
         """Ask the job to save and stop; kill it when it does not. Raises ``LauncherError``."""
+
+
+def lives(launcher: Launcher, key: str) -> bool:
+    """Whether a job waits or runs under ``key``. Raises as ``find``."""
+    status = launcher.find(key)
+    return status is not None and status.state.lives
 
 
 def holds_password(value: str) -> bool:

@@ -46,7 +46,6 @@ _ROUNDS = 10  # of creating, and ending what stands in the way
 _LOG_LINES = 60
 _LOG_BYTES = 2**20  # of those lines, counted from the first: a bound for memory
 _LOG_TAIL = 4000  # characters
-_ENDED = (State.SUCCEEDED, State.FAILED)
 
 
 class EksLauncher:
@@ -81,7 +80,7 @@ class EksLauncher:
                 continue  # gone since
             if found["metadata"].get("annotations", {}).get(KEY) != job.key:
                 raise LauncherError(f"{self._place(found)} exists and is not the job of {job.key}: delete or rename it")
-            if not _is_deleted(found) and state_of(found) not in _ENDED:
+            if not _is_deleted(found) and state_of(found).lives:
                 self._versions[job.key] = found["metadata"]["resourceVersion"]
                 return
             attempt = int(found["metadata"]["annotations"].get(ATTEMPT, 1)) + 1

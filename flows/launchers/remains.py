@@ -8,7 +8,7 @@ import shlex
 from collections.abc import Sequence
 from pathlib import Path
 
-from flows.launchers import Launcher, State
+from flows.launchers import Launcher, lives
 from flows.launchers.local import LocalLauncher
 from flows.launchers.slurm import SlurmLauncher, state_folder
 
@@ -31,7 +31,7 @@ def sizes(place: Launcher, keys: Sequence[str]) -> dict[str, int]:
     if not isinstance(place, SlurmLauncher):
         return {key: _size(folder) for key, folder in folders.items() if folder.is_dir()}
     names = {folder.name: key for key, folder in folders.items()}
-    answer = place._run(
+    answer = place.ask(
         f"cd {shlex.quote(place.settings.folder)} 2>/dev/null || exit 0; du -sk {' '.join(names)} 2>/dev/null || true",
         "the folder of jobs cannot be read",
     )
@@ -50,14 +50,8 @@ def forget(place: Launcher, key: str) -> bool:
             if lives(place, key):
                 return False
             folder = state_folder(key, place.settings)
-            place._run(f"rm -rf {shlex.quote(folder)}", f"{folder} cannot be deleted")
+            place.ask(f"rm -rf {shlex.quote(folder)}", f"{folder} cannot be deleted")
     return True
-
-
-def lives(place: Launcher, key: str) -> bool:
-    """Whether a job waits or runs under ``key``. Raises ``LauncherError``."""
-    status = place.find(key)
-    return status is not None and status.state in (State.PENDING, State.RUNNING)
 
 
 def _size(folder: Path) -> int:

@@ -93,7 +93,7 @@ class SlurmLauncher:
 
     def place(self) -> str:
         """The cluster's name and controllers, and the user, who sees no jobs of others."""
-        told = self._run("scontrol show config && echo User=$(id -un)", "the cluster does not say its name")
+        told = self.ask("scontrol show config && echo User=$(id -un)", "the cluster does not say its name")
         names = re.findall(r"^(?:ClusterName|SlurmctldHost\[\d+\]|User) *= *(\S+)", told, re.MULTILINE)
         return f"Slurm cluster {' '.join(names)}"
 
@@ -106,7 +106,7 @@ class SlurmLauncher:
         rows = self._queue(job.key)
         for row in rows:
             if row.hopeless:
-                self._run(f"scancel {row.number} || true", f"Slurm job {row.number} cannot be cancelled")
+                self.ask(f"scancel {row.number} || true", f"Slurm job {row.number} cannot be cancelled")
         if any(row.active for row in rows):
             return
         try:
@@ -129,12 +129,12 @@ class SlurmLauncher:
         )
         if len(command) > _LONGEST_COMMAND:
             raise LauncherError(f"the job's script has {len(script)} characters; Slurm takes it up to about 80,000")
-        own = int(_NUMBERS.findall(self._run(command, f"Slurm does not take job {job.name!r}"))[-1])
+        own = int(_NUMBERS.findall(self.ask(command, f"Slurm does not take job {job.name!r}"))[-1])
         rows = self._queue(job.key)
         older = any(row.active and row.number < own for row in rows)  # submitted in the same moment by another flow
         hopeless = [row.reason for row in rows if row.number == own and row.hopeless]
         if older or hopeless:
-            self._run(f"scancel {own}", f"Slurm job {own} cannot be cancelled")
+            self.ask(f"scancel {own}", f"Slurm job {own} cannot be cancelled")
         if hopeless:
             raise LauncherError(
                 f"job {job.name!r} would wait for ever ({hopeless[0]}): it asks for {job.processes} processes, "
@@ -148,7 +148,7 @@ class SlurmLauncher:
             f"{_QUEUE} || exit; exec 2>/dev/null; cd {state} || exit 0; echo {_MARK}; cat submitted; echo {_MARK};"
             f" cat result.json; echo {_MARK}; ls bad; echo {_MARK}; tail -c {_LOG_TAIL} log || true"
         )
-        answer = self._run(command, "the job cannot be looked up")
+        answer = self.ask(command, "the job cannot be looked up")
         queue, submitted, result, bad, log = [*answer.split(f"{_MARK}\n", 4), *[""] * 4][:5]
         numbers = re.findall(r"^[0-9]+", submitted, re.MULTILINE)
         rows = _queued(queue, key) or (self._accounted(numbers) if numbers else [])
@@ -168,9 +168,9 @@ class SlurmLauncher:
         for row in self._queue(key):
             how = "" if row.waits else "--batch --signal=TERM "
             if (row.active or row.hopeless) and row.state != "COMPLETING":  # which Slurm refuses to signal
-                self._run(f"scancel {how}{row.number} || true", complaint)  # it may have ended just now
+                self.ask(f"scancel {how}{row.number} || true", complaint)  # it may have ended just now
         for row in self._left(key, self.settings.save_seconds + 10):
-            self._run(f"scancel {row.number}", complaint)
+            self.ask(f"scancel {row.number}", complaint)
         if left := self._left(key, _KILL_SECONDS):  # the next submit would take it for one that goes on
             raise UnreachableError(
                 f"Slurm job {left[0].number} was killed {_KILL_SECONDS} s ago and has not ended on {left[0].nodes}; "
@@ -188,20 +188,20 @@ class SlurmLauncher:
         return [row for row in self._queue(key) if row.active]
 
     def _queue(self, key: str) -> list[_Row]:
-        return _queued(self._run(_QUEUE, "the queue cannot be read"), key)
+        return _queued(self.ask(_QUEUE, "the queue cannot be read"), key)
 
     def _accounted(self, numbers: list[str]) -> list[_Row]:
         """What the accounting knows of jobs that have left the queue; nothing where there is none."""
         columns = "--noheader --parsable2 --allocations --format=JobID,State,NodeList,End"
         command = f"sacct {columns} --jobs={','.join(numbers)} 2>/dev/null || true"
         rows = []
-        for line in self._run(command, "the accounting cannot be read").splitlines():
+        for line in self.ask(command, "the accounting cannot be read").splitlines():
             number, state, nodes, ended, *_ = [*line.split("|"), *[""] * 4]
             if number.isdecimal():
                 rows.append(_Row(int(number), state.split(" ")[0], nodes, ended))  # CANCELLED by 0
         return rows
 
-    def _run(self, command: str, complaint: str) -> str:
+    def ask(self, command: str, complaint: str) -> str:
         """What ``command`` prints. Raises ``LauncherError`` and ``UnreachableError`` with ``complaint``."""
         prefix = self.settings.command
         try:
@@ -322,7 +322,7 @@ def _result(text: str, number: int | None) -> dict[str, str | int]:
 
 def _status(row: _Row, result: dict[str, str | int], log: str, bad: str) -> Status:
     state, cause = _judged(row, result)
-    ended = state in (State.SUCCEEDED, State.FAILED)
+    ended = not state.lives
     place = f"Slurm job {row.number}" + (f" on {row.nodes}" if row.nodes else "")
     if row.waits and row.reason not in ("", "None"):
         place += f", waits: {printable(row.reason)}"
