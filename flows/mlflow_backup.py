@@ -18,6 +18,7 @@ from pydantic import ValidationError
 
 from ingestion.lake import Lake
 from ingestion.manifest import Contract, Digest
+from seismic_model.mlflow_client import sqlite_file
 
 _ROOT, _NAME = "backups/mlflow", "%Y%m%dT%H%M%SZ"
 _JOURNALS = ("-journal", "-wal", "-shm")
@@ -160,9 +161,9 @@ def _file(database: str) -> Path:
             "that database is a server's: copy it with its own tool (Postgres: `pg_dump --format=custom --file=FILE`, "
             "then `aws s3 cp FILE s3://LAKE/backups/`; back with `pg_restore --clean`)"
         )
-    if not database.startswith("sqlite:///"):
+    file = sqlite_file(database)
+    if file is None:
         raise BackupError("the database is no URI of MLflow's; expected sqlite:////DIR/mlflow.db")
-    file = Path(database.removeprefix("sqlite:///")).absolute()
     if not file.is_file():
         raise BackupError(f"there is no file {file}; expected the one that the MLflow server was started with")
     return file

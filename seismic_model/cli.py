@@ -7,7 +7,6 @@ import os
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -15,6 +14,7 @@ import click
 from ingestion.cli.common import JSON_HELP, by_option, reason_if_any, reason_option
 from ingestion.names import printable, store_message
 from seismic_model.comparison.command import strategies
+from seismic_model.mlflow_client import sqlite_file
 from seismic_model.planner.command import plan
 
 if TYPE_CHECKING:
@@ -186,8 +186,8 @@ def registry(tracking_uri: str | None) -> Iterator[MlflowClient]:
     """A client that gives up after seconds; what goes wrong becomes a message and exit status 1."""
     os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "1")
     os.environ.setdefault("MLFLOW_HTTP_REQUEST_TIMEOUT", "10")
-    file = (tracking_uri or "").removeprefix("sqlite:///")
-    if file != tracking_uri and file and not Path(file).is_file():  # MLflow would make an empty one
+    file = sqlite_file(tracking_uri or "")
+    if file and not file.is_file():  # an empty one would be made
         raise click.ClickException(f"there is no registry at {tracking_uri}; expected the file that a weekly run made")
 
     from mlflow.exceptions import MlflowException

@@ -9,6 +9,8 @@ import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from seismic_model.mlflow_client import open_mlflow
+
 if TYPE_CHECKING:
     from mlflow import MlflowClient
     from mlflow.entities.model_registry import ModelVersion
@@ -40,14 +42,12 @@ class Champion:
 
 def connect(tracking_uri: str | None = None) -> MlflowClient:
     """A client of ``tracking_uri``, or of ``MLFLOW_TRACKING_URI``. Raises ``RegistryError`` when neither is given."""
-    from mlflow import MlflowClient  # takes seconds
-
     uri = tracking_uri or os.environ.get("MLFLOW_TRACKING_URI")
     if not uri:
         raise RegistryError(
             "no MLflow registry is named; set MLFLOW_TRACKING_URI, e.g. http://HOST:5000 or sqlite:////DIR/mlflow.db"
         )
-    return MlflowClient(tracking_uri=uri)
+    return open_mlflow(uri)
 
 
 def champion(tracking_uri: str | None = None) -> Champion | None:

@@ -10,10 +10,10 @@ import os
 import queue
 import threading
 from collections.abc import Iterator
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from seismic_model.config import RunConfig
+from seismic_model.mlflow_client import open_mlflow, sqlite_file
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -56,9 +56,7 @@ class Tracker:
 
     def _work(self) -> None:
         try:
-            from mlflow import MlflowClient  # takes seconds
-
-            client = MlflowClient()
+            client = open_mlflow(os.environ["MLFLOW_TRACKING_URI"])
             run_id = open_run(client, self._config)
             while entries := self._take():
                 _send(client, run_id, entries)
@@ -94,22 +92,27 @@ def open_run(client: MlflowClient, config: RunConfig) -> str:
     if run_id is not None:
         client.update_run(run_id, status="RUNNING")
         return run_id
-    experiment = client.get_experiment_by_name(EXPERIMENT)
-    experiment_id = experiment.experiment_id if experiment else _create_experiment(client)
     tags = {RUN_TAG: config.run, LAKE_TAG: config.lake}
-    run_id = str(client.create_run(experiment_id, run_name=config.run, tags=tags).info.run_id)
+    run_id = str(client.create_run(_experiment(client), run_name=config.run, tags=tags).info.run_id)
     for name, value in config.model_dump(mode="json").items():
         client.log_param(run_id, name, value)
     return run_id
 
 
-def _create_experiment(client: MlflowClient) -> str:
+def _experiment(client: MlflowClient) -> str:
     """With a server, that decides where artifacts lie; beside an SQLite file, not in whatever folder this runs."""
-    uri = client.tracking_uri
-    beside = Path(uri.removeprefix("sqlite:///")).absolute().parent if uri.startswith("sqlite:///") else None
-    return str(
-        client.create_experiment(EXPERIMENT, artifact_location=(beside / "artifacts").as_uri() if beside else None)
-    )
+    from mlflow.exceptions import MlflowException
+
+    if found := client.get_experiment_by_name(EXPERIMENT):
+        return str(found.experiment_id)
+    database = sqlite_file(client.tracking_uri)
+    artifacts = (database.parent / "artifacts").as_uri() if database else None
+    try:
+        return str(client.create_experiment(EXPERIMENT, artifact_location=artifacts))
+    except MlflowException:
+        if made := client.get_experiment_by_name(EXPERIMENT):  # by another run in the same second
+            return str(made.experiment_id)
+        raise
 
 
 def _send(client: MlflowClient, run_id: str, entries: list[dict[str, Any]]) -> None:

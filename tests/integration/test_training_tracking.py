@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import logging
+import multiprocessing
 import time
+from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
+from threading import Barrier
 
 import pytest
 from mlflow import MlflowClient
@@ -12,7 +15,8 @@ from planned import plan
 
 from ingestion.lake import Lake
 from seismic_model.config import RunConfig
-from seismic_model.training.tracking import Tracker, find_run
+from seismic_model.mlflow_client import open_mlflow
+from seismic_model.training.tracking import Tracker, find_run, open_run
 
 
 @pytest.fixture
@@ -52,6 +56,23 @@ def test_a_resumed_run_goes_on_in_the_same_mlflow_run(
 
     elsewhere = config.model_copy(update={"lake": "s3://another"})
     assert find_run(client, elsewhere) is None
+
+
+def _first_run(barrier: Barrier, config: RunConfig, uri: str) -> str:
+    import mlflow  # noqa: F401  (takes seconds, and not the same in each process)
+
+    barrier.wait(60)
+    return open_run(open_mlflow(uri), config)
+
+
+def test_runs_that_start_together_make_one_database(config: RunConfig, tmp_path: Path) -> None:
+    """MLflow alone fails: "table experiments already exists"."""
+    uri, runs = f"sqlite:///{tmp_path / 'mlflow.db'}", [config.model_copy(update={"run": f"run-{n}"}) for n in range(3)]
+    with multiprocessing.Manager() as manager, ProcessPoolExecutor(3, multiprocessing.get_context("spawn")) as pool:
+        barrier = manager.Barrier(3)
+        ids = [each.result() for each in [pool.submit(_first_run, barrier, run, uri) for run in runs]]
+    assert [find_run(open_mlflow(uri), run) for run in runs] == ids
+    assert [entry.name for entry in tmp_path.iterdir() if entry.name != "lake"] == ["mlflow.db"]
 
 
 def test_an_absent_server_costs_a_warning_only(
