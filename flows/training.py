@@ -22,6 +22,7 @@ from flows.settings import Budget
 from ingestion.lake import Lake
 from ingestion.names import store_message
 from seismic_model.config import RunConfig, run_folder
+from seismic_model.training.heartbeat import last_sign
 from seismic_model.training.lease import PLACE_VARIABLE, TTL_SECONDS, Holder, holder
 from seismic_model.training.metrics import read_metrics
 
@@ -273,10 +274,7 @@ class _Follower:
         Signs are compared with each other only, so that the store's clock may differ from this machine's.
         """
         now = time.time()
-        try:
-            sign = self.lake.head(f"{run_folder(self.config.run)}/heartbeat.json").modified
-        except FileNotFoundError:
-            sign = 0.0
+        sign = last_sign(self.lake, self.config.run)
         if self.moved is None or sign != self.sign:
             self.sign, self.moved = sign, now
         slowest = max((entry["seconds"] for entry in metrics[-100:]), default=0.0)

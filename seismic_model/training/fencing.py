@@ -6,8 +6,9 @@ import logging
 import os
 import socket
 import threading
+import time
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 
 import torch
@@ -15,6 +16,7 @@ from obstore.exceptions import BaseError
 
 from ingestion.lake import Lake
 from seismic_model.parallel.mesh import Mesh
+from seismic_model.training.heartbeat import last_sign
 from seismic_model.training.lease import PLACE_VARIABLE, TTL_SECONDS, FencedError, HeldElsewhereError, Lease, acquire
 
 _RENEWALS = 6  # in the time that it lasts
@@ -56,8 +58,10 @@ class FencedLake(Lake):
 
 @contextmanager
 def held(lake: Lake, run: str, mesh: Mesh, ttl: float = TTL_SECONDS) -> Iterator[FencedLake]:
-    """The lake to write to while ``run`` holds its training lease, renewed until the block ends. Collective.
+    """The lake to write to while ``run`` holds its training lease. Collective.
 
+    It is renewed until the block ends, or ``run`` has stood still for ``ttl`` seconds: a run that hangs with nobody to
+    end it must not keep the next week out for ever.
     Raises ``HeldElsewhereError`` in process 0 and ``NotStartedError`` in the others when another start holds it.
     """
     refusal = None
@@ -73,22 +77,23 @@ def held(lake: Lake, run: str, mesh: Mesh, ttl: float = TTL_SECONDS) -> Iterator
     if token == 0:
         raise NotStartedError("process 0 did not get the training lease; its log says who holds it")
     lease = Lease(lake, token)
-    with _kept(lease, ttl) if mesh.rank == 0 else nullcontext():
+    with _kept(lease, run, ttl) if mesh.rank == 0 else nullcontext():
         yield FencedLake(lake, lease)
 
 
 @contextmanager
-def _kept(lease: Lease, ttl: float) -> Iterator[None]:
-    """Renew ``lease`` in a thread, release it at the end."""
+def _kept(lease: Lease, run: str, ttl: float) -> Iterator[None]:
+    """Renew ``lease`` in a thread while ``run`` moves, release it at the end."""
     ended = threading.Event()
 
     def renew() -> None:
+        sign, moved = 0.0, time.monotonic()
         while not ended.wait(ttl / _RENEWALS):
-            with _told("renewed"):
-                try:
+            with _told("renewed"), suppress(FencedError):  # the next write of the run says so
+                if (now := last_sign(lease.lake, run)) != sign:
+                    sign, moved = now, time.monotonic()
+                if time.monotonic() - moved < ttl:
                     lease.renew()
-                except FencedError:  # the next write of the run says so
-                    return
 
     thread = threading.Thread(target=renew, name="lease", daemon=True)
     thread.start()

@@ -7,18 +7,28 @@ import logging
 import threading
 import time
 from types import TracebackType
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 from obstore.exceptions import BaseError
 
 from ingestion.lake import Lake
 from seismic_model.config import run_folder
-from seismic_model.parallel.mesh import Mesh
 from seismic_model.training.lease import FencedError
+
+if TYPE_CHECKING:
+    from seismic_model.parallel.mesh import Mesh  # torch, which those who only look do not need
 
 _SECONDS = 10.0  # between two looks
 
 logger = logging.getLogger(__name__)
+
+
+def last_sign(lake: Lake, run: str) -> float:
+    """When, on the store's clock, ``run`` was seen to move last; 0.0 before the first time."""
+    try:
+        return lake.head(_key(run)).modified
+    except FileNotFoundError:
+        return 0.0
 
 
 class Heartbeat:
@@ -31,7 +41,7 @@ class Heartbeat:
     """
 
     def __init__(self, lake: Lake, run: str, mesh: Mesh, seconds: float = _SECONDS) -> None:
-        self._lake, self._key = lake, f"{run_folder(run)}/heartbeat.json"
+        self._lake, self._key = lake, _key(run)
         self._mesh, self._seconds = mesh, seconds
         self._where: tuple[str, int] = ("restore", 0)
         self._written: tuple[str, int, int] | None = None
@@ -73,3 +83,7 @@ class Heartbeat:
             self._written = moved
         except (BaseError, FencedError) as error:
             logger.warning("the lake did not take heartbeat.json: %s", str(error).splitlines()[0])
+
+
+def _key(run: str) -> str:
+    return f"{run_folder(run)}/heartbeat.json"

@@ -14,9 +14,10 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, precondition, rule
 from lease_worker import compete, hold
+from planned import one_process
 
 from ingestion.lake import Lake
-from seismic_model.training.fencing import FencedLake
+from seismic_model.training.fencing import FencedLake, held
 from seismic_model.training.lease import FencedError, HeldElsewhereError, Lease, acquire, holder
 
 SPAWN = multiprocessing.get_context("spawn")
@@ -222,3 +223,28 @@ class Leases(RuleBasedStateMachine):
 
 TestLeases = Leases.TestCase
 TestLeases.settings = settings(max_examples=30, stateful_step_count=20, deadline=None)
+
+
+def test_a_run_that_stands_still_keeps_nobody_out_after_its_time(lake: Lake) -> None:
+    with one_process() as mesh, held(lake, "week-48", mesh, ttl=2) as mine:
+        while True:  # twice its time
+            lake.write("runs/week-48/heartbeat.json", b"{}")
+            time.sleep(0.1)
+            found = holder(lake)
+            assert found is not None
+            if found.renewed > found.since + 4:
+                break
+        with pytest.raises(HeldElsewhereError):
+            acquire(lake, "week-49", "here", "me")
+        while not _free(lake):  # hangs where it is renewed for ever
+            time.sleep(0.1)
+        with pytest.raises(FencedError):
+            mine.write("runs/figures", b"it moves again")
+
+
+def _free(lake: Lake) -> bool:
+    try:
+        acquire(lake, "week-49", "here", "me")
+    except HeldElsewhereError:
+        return False
+    return True
