@@ -47,7 +47,8 @@ def main() -> None:
     week retention --lake s3://LAKE         old checkpoints, job folders and backups that can go
     week backup | restore --lake s3://LAKE  the MLflow registry's database
 
-    Exit status: 0 when done, 1 when something is wrong or could not be done, 2 for a wrong command.
+    Exit status: 0 when done, 1 when something is wrong or could not be done, 2 for a wrong command or
+    settings that no start of the week would take.
     """
 
 
@@ -55,8 +56,14 @@ def main() -> None:
 @_lake
 @click.option("--week", metavar="WEEK", help="Such as 2026-W49. Default: the one that the schedule started last.")
 @click.option("--alarm", is_flag=True, help="Exit with 1, and notify, when the week is late or stands still.")
-@click.option("--begun-by", default="mon 06:00", show_default=True, metavar="TIME", help="With --alarm: UTC.")
-@click.option("--limit", type=Duration(), default="6h", show_default=True, help="With --alarm: of standing still.")
+@click.option(
+    "--begun-by", envvar="SFM_ALARM_BEGUN_BY", default="mon 06:00", show_envvar=True, show_default=True,
+    metavar="TIME", help="With --alarm: UTC.",
+)  # fmt: skip
+@click.option(
+    "--limit", envvar="SFM_ALARM_LIMIT", type=Duration(), default="6h", show_envvar=True, show_default=True,
+    help="With --alarm: of standing still.",
+)  # fmt: skip
 @click.option("--ended", is_flag=True, help="Its flow has ended: exit with 1, and notify, when it left no report.")
 @_json
 def status(
@@ -305,9 +312,15 @@ def _table(lines: list[tuple[str, str]]) -> None:
             click.echo(f"{name:12} {printable(value)}")
 
 
+class _NeverError(click.ClickException):
+    """What no start of the week would take."""
+
+    exit_code = 2
+
+
 @contextmanager
 def _messages() -> Iterator[None]:
-    """What can go wrong becomes a message and exit status 1."""
+    """What can go wrong becomes a message and exit status 1, or 2 where the week cannot be run as asked."""
     from pydantic import ValidationError
 
     from flows.launchers import LauncherError
@@ -318,7 +331,9 @@ def _messages() -> Iterator[None]:
     with messages():
         try:
             yield
-        except (SettingsError, RequestError, BackupError, LauncherError) as error:
+        except (SettingsError, RequestError) as error:
+            raise _NeverError(printable(str(error))) from error
+        except (BackupError, LauncherError) as error:
             raise click.ClickException(printable(str(error))) from error
         except ValidationError as error:
             said = f"an object on the lake is none of this version: {error.title}"

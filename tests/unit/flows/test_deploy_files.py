@@ -336,13 +336,19 @@ def test_the_timer_runs_last_sundays_week_whenever_it_comes(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize(
-    ("flow", "reported", "code"),
-    [("exit 0", "exit 0", 0), ("exit 1", "exit 0", 3), ("exit 1", "exit 1", 1), ("kill -9 $$", "exit 0", 137)],
+    ("flow", "week", "code"),
+    [
+        ("exit 0", "exit 0", 0),
+        ("exit 1", '[ "$1" = status ]', 3),  # it was reported
+        ("exit 1", "exit 1", 1),
+        ("exit 1", 'printf "%s\\n" "$@"; [ "$1" = dry-run ] && exit 2; exit 1', 3),  # it cannot be run as asked
+        ("kill -9 $$", "exit 0", 137),
+    ],
 )
-def test_a_week_that_failed_and_said_so_is_not_started_again_by_the_timer(
-    tmp_path: Path, flow: str, reported: str, code: int
+def test_a_week_that_would_fail_again_is_not_started_again_by_the_timer(
+    tmp_path: Path, flow: str, week: str, code: int
 ) -> None:
-    assert run_week(tmp_path, flow, reported).returncode == code
+    assert run_week(tmp_path, flow, week).returncode == code
     unit = (DEPLOY / "systemd" / "seismic-week.service").read_text()
     assert "RestartPreventExitStatus=3\n" in unit
     assert "OnFailure=seismic-week-died.service\n" in unit

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 from asked import RAW, asked, finish
+from click.testing import CliRunner
 from planned import SPLIT, WINDOW
 from published import noise, publish
 
 from flows.dry_run import dry_run
+from flows.week_command import main
 from ingestion.lake import Lake
 from seismic_model.data.freeze import freeze
 from seismic_model.training.lease import acquire
@@ -70,3 +73,22 @@ def test_it_says_what_keeps_a_data_set_from_being_frozen(lake: Lake) -> None:
 def test_it_says_whom_the_training_would_wait_for(lake: Lake) -> None:
     acquire(lake, "2026-w48-tiny-s0", "here", "process 7 of n1")
     assert "run 2026-w48-tiny-s0 (process 7 of n1; here) since" in said(lake)["waits for"]
+
+
+@pytest.mark.parametrize(
+    ("size", "settings", "code", "words"),
+    [
+        ("tiny", SETTINGS, 0, RUN),
+        ("tiny", SETTINGS | {"recipe": {}}, 2, "recipe"),
+        ("huge", SETTINGS, 2, "'huge'"),
+    ],
+)
+def test_the_command_tells_what_can_never_be_run_from_what_failed(
+    lake: Lake, tmp_path: Path, size: str, settings: dict[str, Any], code: int, words: str
+) -> None:
+    file = tmp_path / "settings.json"  # which is YAML
+    file.write_text(json.dumps(settings))
+    command = ["dry-run", "--lake", lake.uri, "--settings", str(file), "--size", size, "--week", "2026-W49"]
+    done = CliRunner().invoke(main, command)
+    assert (done.exit_code, words in done.output) == (code, True), done.output
+    assert CliRunner().invoke(main, [*command, "--lake", str(tmp_path / "absent")]).exit_code == 1
