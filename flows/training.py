@@ -110,16 +110,17 @@ def runs_now(lake: Lake, run: str, launcher: Launcher) -> bool:
 
 
 def cancel(lake: Lake, run: str, launcher: Launcher) -> Status | None:
-    """Have the job of ``run`` save and end, whoever follows it; how it was before, or None when none waits or runs.
+    """Have the job of ``run`` save and end, whoever follows it; how it was before, or None when none waited or ran.
 
-    Raises ``LauncherError``.
+    What is left of one that failed goes too: it may hold nodes, or wait for some that will never do. Raises
+    ``LauncherError``.
     """
     key = job_key(lake, run)
     status = launcher.find(key)
-    if status is None or not status.state.lives:
+    if status is None or status.state is State.SUCCEEDED:
         return None
     launcher.cancel(key)
-    return status
+    return status if status.state.lives else None
 
 
 def job_key(lake: Lake, run: str) -> str:
@@ -227,7 +228,7 @@ class _Follower:
         bad = (*job.exclude, *(node for node in status.bad_nodes if node not in job.exclude))
         if bad != job.exclude:
             print(f"training {self.config.run}: leaving out {', '.join(bad)}", flush=True)
-        self.view.say(f"ended by {cause.value} at step {committed}; submitted again")
+        self.view.say(f"ended by {cause.value} at step {committed}; submitting it again")
         time.sleep(self.patience.again * self.failures.total())
         return replace(job, exclude=bad)
 

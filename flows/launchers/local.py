@@ -45,7 +45,7 @@ class LocalLauncher:
         folder.mkdir(exist_ok=True, mode=0o700)
         lock = os.open(folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
-            if not _acquire(lock):
+            if not _acquire_at_last(lock):
                 return
             for end in ("exit_code", "cancelled"):
                 (folder / end).unlink(missing_ok=True)
@@ -156,6 +156,15 @@ def _acquire(descriptor: int) -> bool:
     except BlockingIOError:
         return False
     return True
+
+
+def _acquire_at_last(descriptor: int) -> bool:
+    """Whether nobody holds it but, for a moment, one who only looks whether the job runs (``_is_locked``)."""
+    for _ in range(5):
+        if _acquire(descriptor):
+            return True
+        time.sleep(0.02)
+    return False
 
 
 def _is_locked(path: Path) -> bool:

@@ -10,7 +10,7 @@ from slurm_cluster import Cluster
 from slurm_jobs import end_of, job, started_in, wait_for, wait_for_ranks
 
 from flows.launchers import Cause, State
-from flows.launchers.slurm import SlurmLauncher
+from flows.launchers.slurm import SlurmLauncher, state_folder
 
 
 def test_a_job_survives_the_node_that_runs_its_script(launcher: SlurmLauncher, place: Path, slurm: Cluster) -> None:
@@ -38,6 +38,26 @@ def test_a_node_that_fails_its_health_check_is_left(launcher: SlurmLauncher, pla
     assert "node n1 is bad: the health check ended with exit code 127" in status.log_tail
 
 
+@pytest.mark.parametrize(("ago", "state", "cause"), [(30, State.SUCCEEDED, None), (80, State.FAILED, Cause.TIME_LIMIT)])
+def test_the_time_limit_is_one_for_all_starts(
+    launcher: SlurmLauncher, place: Path, ago: int, state: State, cause: Cause | None
+) -> None:
+    python = place / "python"  # on n1 nothing starts, and the start began some minutes ago
+    broken = f'touch -d "{ago} minutes ago" "$state/nodes"; exit 127'
+    limit = "squeue -h -j $SLURM_JOB_ID -o %l >>$state/limits"
+    python.write_text(
+        f'#!/bin/sh\nif [ "$SLURMD_NODENAME" = n1 ]; then {broken}; fi\n{limit}\nexec {launcher.settings.python} "$@"\n'
+    )
+    python.chmod(0o755)
+    launcher = SlurmLauncher(launcher.settings.model_copy(update={"python": str(python)}))
+    launcher.submit(replace(job(place, "0"), hours=1.0))
+    status = end_of(launcher, job(place).key)
+    assert (status.state, status.cause) == (state, cause), status.log_tail
+    assert len(started_in(place)) == (2 if state is State.SUCCEEDED else 0)
+    limits = (Path(state_folder(job(place).key, launcher.settings)) / "limits").read_text().split()
+    assert set(limits) == ({"1:00:00", "30:00"} if state is State.SUCCEEDED else {"1:00:00"})
+
+
 def test_a_job_of_all_nodes_does_not_wait_for_ever_when_one_is_bad(launcher: SlurmLauncher, place: Path) -> None:
     python = place / "python"  # on n1 nothing starts, as long as it is broken
     broken = place / "broken"
@@ -50,6 +70,8 @@ def test_a_job_of_all_nodes_does_not_wait_for_ever_when_one_is_bad(launcher: Slu
     launcher.submit(whole)
     status = end_of(launcher, whole.key)
     assert (status.state, status.cause, status.bad_nodes) == (State.FAILED, Cause.NODE_LOST, ("n1",))
+    launcher.cancel(whole.key)  # nor is it left to begin when n1 is well again
+    assert end_of(launcher, whole.key).cause is Cause.CANCELLED
     broken.unlink()
     launcher.submit(replace(whole, exclude=status.bad_nodes))  # as the flow does
     status = end_of(launcher, whole.key)
