@@ -85,7 +85,7 @@ def week_status(lake: Lake, week: str, now: datetime) -> WeekStatus:
         runs=runs,
         training=str(held) if held and held.holds(now.timestamp()) else "",
         paused=str(pause) if pause else "",
-        moved=_moved(lake, week, runs),
+        moved=_moved(lake, week, runs, frozen=bool(dataset)),
         report=lake.uri_of(f"{week_folder(week)}/report.html") if summary else "",
         reported=summary,
     )
@@ -201,9 +201,10 @@ def _dataset(lake: Lake, week: str) -> str:
     return f"{len(dataset.surveys)} surveys, {len(change.added)} added, {len(change.removed)} removed"
 
 
-def _moved(lake: Lake, week: str, runs: list[RunStatus]) -> datetime | None:
-    """Arrivals, the week's own objects, its data set, and what its runs write."""
-    stamps = [entry.modified for folder in (week_folder(week), "index/arrivals") for entry in lake.objects(folder)]
+def _moved(lake: Lake, week: str, runs: list[RunStatus], *, frozen: bool) -> datetime | None:
+    """When the week's own objects, its data set, or what its runs write changed last; until then, any arrival."""
+    folders = [week_folder(week)] + ([] if frozen else ["index/arrivals"])
+    stamps = [entry.modified for folder in folders for entry in lake.objects(folder)]
     times = [datetime.fromtimestamp(stamp, UTC) for stamp in stamps]
     keys = [dataset_key(week)]
     keys += [f"{run_folder(run.run)}/{name}" for run in runs for name in ("config.json", "heartbeat.json")]

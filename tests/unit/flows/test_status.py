@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -11,7 +12,10 @@ from asked import asked, finish
 from click.testing import CliRunner, Result
 from hypothesis import given
 from hypothesis import strategies as st
+from planned import SPLIT, WINDOW
 from planned import plan as planned
+from published import noise
+from published import publish as publish_survey
 
 from flows.budget import Meter
 from flows.pause import pause
@@ -22,6 +26,7 @@ from flows.surveys import SurveyOutcome, remember
 from flows.week import Outcome, begin, outcome_key
 from flows.week_command import main
 from ingestion.lake import Lake
+from seismic_model.data.freeze import freeze
 from seismic_model.registry.audit import AuditEntry, record
 from seismic_model.training.lease import acquire
 
@@ -163,6 +168,18 @@ def test_a_week_that_stands_still_rings_until_it_is_over(lake: Lake) -> None:
     assert "taking in surveys) has not moved since" in found[0]
     publish(lake, WeekResult(WEEK, []))
     assert not alarms(week_status(lake, WEEK, now), now + timedelta(days=3), timedelta(0), timedelta(hours=6))
+
+
+def test_what_arrives_for_the_next_week_does_not_hide_that_this_one_stands_still(lake: Lake) -> None:
+    begin(asked(lake, week=WEEK))
+    for is_frozen in (False, True):
+        if is_frozen:
+            publish_survey(lake, "north", noise((40, 40, 24)))
+            freeze(lake, WEEK, WINDOW, SPLIT)
+        before = week_status(lake, WEEK, SUNDAY).moved
+        time.sleep(0.01)
+        lake.write("index/arrivals/later.json", b"{}")
+        assert (week_status(lake, WEEK, SUNDAY).moved == before) == is_frozen
 
 
 def test_a_flow_that_ended_without_a_report_is_told_once(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
