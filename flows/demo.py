@@ -3,7 +3,8 @@
     python -m flows.demo [--segy FILE]     (make demo)
     python -m flows.demo --ui              (make ui)
 
-Everything it makes lies in ``.demo/``; removing that folder starts over.
+Everything it makes lies in ``.demo/``; removing that folder starts over. While either runs, ``. .demo/env`` lets the
+commands of that shell find the demo's lake, registry and jobs.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import datetime as dt
 import fcntl
 import json
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -43,12 +45,12 @@ console = Console()
 
 
 def main() -> None:
-    """Play one week, or serve the registry."""
+    """Play one week, or serve what the last one left."""
     parser = argparse.ArgumentParser(prog="make demo", description=__doc__.splitlines()[0])
     parser.add_argument(
         "--segy", type=Path, metavar="FILE", help="a SEG-Y file of your own, taken in beside the others"
     )
-    parser.add_argument("--ui", action="store_true", help="serve the demo's MLflow registry instead")
+    parser.add_argument("--ui", action="store_true", help="serve the demo's registry and lake instead")
     options = parser.parse_args()
     if options.segy and not options.segy.is_file():
         parser.error(f"SEGY={options.segy} is not a file; expected the path of one SEG-Y file")
@@ -56,7 +58,7 @@ def main() -> None:
     with _alone():
         os.environ.update(_environment())
         if options.ui:
-            _serve_registry()
+            _serve()
         else:
             _play(options.segy)
 
@@ -68,8 +70,13 @@ def _play(segy: Path | None) -> None:
         console.print("\ninterrupted, and nothing is left running; the same command goes on with this week")
         raise SystemExit(130) from None
     except subprocess.CalledProcessError as error:
-        console.print(f"{Path(error.cmd[1]).name} ended with exit code {error.returncode}; what it said stands above")
-        console.print("mend that, and the same command goes on with this week")
+        program = Path(error.cmd[1]).name
+        if error.returncode < 0:
+            console.print(f"{program} was killed by {signal.Signals(-error.returncode).name}")
+            console.print("the same command goes on with this week")
+        else:
+            console.print(f"{program} ended with exit code {error.returncode}; what it said stands above")
+            console.print("mend that, and the same command goes on with this week")
         raise SystemExit(1) from None
 
 
@@ -78,8 +85,7 @@ def _play_week(segy: Path | None) -> None:
     number = len(state["weeks"]) + 1
     week = iso_week(dt.date.fromisoformat(state["first_day"]) + dt.timedelta(weeks=number - 1))
     console.rule(f"[bold]week {week} (number {number} of this demo)")
-    with serve(ROOT / "s3"):
-        lake = Lake(f"s3://{BUCKET}/demo")
+    with _lake_served() as lake:
         if number > 1:
             _approve_challenger(lake)
         _drop_surveys(lake, number)
@@ -189,17 +195,41 @@ def _show(summary: dict[str, Any]) -> None:
     table.add_row("report", str(PAGES / "weeks" / summary["week"] / "report.html"))
     table.add_row("all weeks", str(PAGES / "weeks" / "index.html"))
     table.add_row("Data Docs", str(PAGES / "datadocs" / "index.html"))
-    table.add_row("registry", "make ui")
+    table.add_row("registry and lake", "make ui")
     console.print(table)
 
 
-def _serve_registry() -> None:
+def _serve() -> None:
+    """Registry and lake, until somebody ends it."""
     uri = os.environ["MLFLOW_TRACKING_URI"]
     if not (ROOT / "mlflow.db").exists():
         console.print("there is no registry yet; run `make demo` first")
         raise SystemExit(1)
-    console.print("the registry is at http://127.0.0.1:5000 (Ctrl-C ends it)")
-    os.execv(sys.executable, [sys.executable, "-m", "mlflow", "server", "--backend-store-uri", uri, "--port", "5000"])  # noqa: S606 (no shell, and nothing to wait for)
+    command = [sys.executable, "-m", "mlflow", "server", "--backend-store-uri", uri, "--port", "5000"]
+    with _lake_served() as lake, subprocess.Popen(command) as server:
+        console.print(f"soon: the registry at http://127.0.0.1:5000, the lake at {lake.uri}; Ctrl-C ends both")
+        console.print(f"to give commands on them, in another shell: . {ROOT / 'env'}", soft_wrap=True)
+        try:
+            raise SystemExit(server.wait())
+        except KeyboardInterrupt:
+            raise SystemExit(130) from None
+        finally:
+            server.terminate()
+
+
+@contextmanager
+def _lake_served() -> Iterator[Lake]:
+    """The demo's lake on the embedded S3; meanwhile ``.demo/env`` says to a shell where everything is."""
+    with serve(ROOT / "s3") as variables:
+        lake = Lake(f"s3://{BUCKET}/demo")
+        here = variables | _environment() | {"SFM_LAKE": lake.uri}
+        lines = [f"export {name}={shlex.quote(value)}" for name, value in here.items()]
+        programs = shlex.quote(str(Path(sys.executable).parent))
+        (ROOT / "env").write_text("\n".join([*lines, f'export PATH={programs}:"$PATH"', ""]))
+        try:
+            yield lake
+        finally:
+            (ROOT / "env").unlink(missing_ok=True)
 
 
 def _environment() -> dict[str, str]:
@@ -233,7 +263,7 @@ def _alone() -> Iterator[None]:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            console.print(f"another demo is running in {ROOT}; wait for it or end it")
+            console.print(f"`make demo` or `make ui` is running in {ROOT}; wait for it or end it")
             raise SystemExit(1) from None
         yield
 

@@ -29,6 +29,8 @@ from flows.argo_inputs import repair
 from flows.launchers import names_secret
 from flows.settings import SettingsError, read_settings
 from flows.week import WORKFLOW_MADE, iso_week
+from ingestion.cli.common import messages
+from ingestion.lake import Lake
 
 ROOT = Path(__file__).parents[1]
 NAME = "weekly-retrain"
@@ -67,6 +69,19 @@ def _plain(context: click.Context, option: click.Parameter, value: str | None) -
     return value
 
 
+def _account(context: click.Context, option: click.Parameter, value: str) -> str:
+    """The bucket is closed to every other account."""
+    if not re.fullmatch(r"[0-9]{12}", value):
+        raise click.BadParameter(f"{value!r}: expected the 12 digits of an AWS account")
+    return value
+
+
+def _region(context: click.Context, option: click.Parameter, value: str) -> str:
+    if not re.fullmatch(r"[a-z]{2,4}(-[a-z]+)+-[0-9]", value):
+        raise click.BadParameter(f"{value!r}: expected an AWS region, such as us-east-1")
+    return value
+
+
 def _cluster(context: click.Context, option: click.Parameter, value: str) -> str | None:
     return value if value == "*" else _plain(context, option, value)
 
@@ -81,8 +96,8 @@ namespace_option = click.option("--namespace", default="seismic", callback=_plai
 
 @main.command()
 @lake_option
-@click.option("--account", required=True, callback=_plain, metavar="ID", help="The AWS account.")
-@click.option("--region", required=True, callback=_plain, help="Of the bucket and the cluster.")
+@click.option("--account", required=True, callback=_account, metavar="ID", help="The AWS account, 12 digits.")
+@click.option("--region", required=True, callback=_region, help="Of the bucket and the cluster.")
 @click.option("--cluster", default="*", callback=_cluster, metavar="ID", help="HyperPod's, for sessions. Default: any.")
 @click.option("--topic", default="seismic-weekly", callback=_plain, help="The SNS topic that is told.")
 @namespace_option
@@ -149,6 +164,8 @@ def argo(
     }
     more = _pairs(variables)
     cron = cron_workflow(namespace, time, timezone)
+    with messages():
+        Lake(lake).check()  # Metaflow would try for many minutes
     template = repair(_metaflow(settings, pods))
     template = completed(template, {"lake": lake, "launcher": launcher, "size": size}, more)
     look = look_at_week(lake, image, more, secret)

@@ -209,6 +209,9 @@ def _operator(report: Report, session: boto3.Session, eks_arn: str) -> None:
 
 def _lake(report: Report, uri: str) -> None:
     """List, conditional PUT (which all commits rest on), read, delete; one object below ``doctor/``."""
+    if not uri.startswith("s3://"):
+        report.fault(f"lake {uri} is none that a cluster's nodes reach", "give it as s3://BUCKET/PREFIX")
+        return
     with report.looking_at(f"lake {uri}"):
         lake = Lake(uri)
         lake.check()

@@ -48,7 +48,8 @@ class DryRun:
             state = "frozen" if self.frozen else "as it would be without what is still to be taken in"
             rows.append(("data set", f"{len(self.dataset.surveys)} surveys, {state}; {'; '.join(said)}"))
         rows.append(("run", self.run))
-        rows.append(("would train", f"no: {self.why_not}" if self.why_not else "yes"))
+        first = "depends on what is still to be taken in; without it " if self.work and not self.dataset else ""
+        rows.append(("would train", f"{first}no: {' '.join(self.why_not.split())}" if self.why_not else "yes"))
         rows.append(
             (
                 "layout",

@@ -180,7 +180,7 @@ def _on_champion(model: Model, found: Lineage) -> str:
     if before:
         way = f"the champion before (version {before[0]}) was too, so a rollback does not help: {retire}"
     else:
-        way = f"`sfm review rollback --by … --reason …` brings back the champion before, {retire}"
+        way = f"`sfm review rollback --by … --reason …` brings back the champion before, where there was one; {retire}"
     return f"{reigning} and was trained on it: {way}; or train again without it"
 
 

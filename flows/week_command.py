@@ -14,7 +14,7 @@ import click
 
 from ingestion.cli.common import JSON_HELP, by_option, existing_lake, messages, reason_option
 from ingestion.cli.sweep import Duration
-from ingestion.names import printable
+from ingestion.names import printable, printable_lines
 
 if TYPE_CHECKING:
     from flows.launchers import Launcher
@@ -93,7 +93,7 @@ def status(
     if as_json:
         click.echo(json.dumps(found.model_dump(mode="json") | {"alarms": wrong}, indent=2))
     else:
-        _table(_lines(found, now))
+        _table([*_lines(found, now), ("newest", "" if found.begun or asked else _newest(lake.folders("weeks")))])
         for words in wrong:
             click.echo(f"ALARM: {printable(words)}", err=True)
     sys.exit(1 if wrong else 0)
@@ -108,7 +108,10 @@ def pause(lake_uri: str, by: str, reason: str) -> None:
     from flows.pause import pause as pause_lake
 
     with _messages():
-        click.echo(str(pause_lake(existing_lake(lake_uri), by, reason)))
+        stands = pause_lake(existing_lake(lake_uri), by, reason)
+    click.echo(str(stands))
+    if (stands.by, stands.reason) != (by, reason):
+        click.echo("that was so already, and stands; `week resume` ends it")
 
 
 @main.command()
@@ -141,7 +144,8 @@ def cancel(lake_uri: str, run: str, file: Path | None, launcher: str) -> None:
         if run not in lake.folders("runs"):
             raise click.ClickException(printable(f"there is no run {run} on {lake.uri}; `week status` names them"))
         ended = cancel_job(lake, run, launcher_of(launcher, read_settings(_raw_settings(file))))
-    click.echo(printable(f"ended: {ended.place}" if ended else f"no job of run {run} waits or runs at {launcher}"))
+    none = f"no job of run {run} waits or runs with launcher {launcher}"
+    click.echo(printable(f"ended: {ended.place}" if ended else none))
 
 
 @main.command("dry-run")
@@ -279,7 +283,7 @@ def _lines(found: WeekStatus, now: datetime) -> list[tuple[str, str]]:
     lines = [
         ("week", found.week),
         ("state", found.state + (f", begun {found.begun:%a %Y-%m-%d %H:%M} UTC" if found.begun else "")),
-        ("moved", _ago(found.moved, now) if found.moved else ""),
+        ("moved", _ago(found.moved, now) if found.moved and found.begun else ""),
         ("surveys", surveys + (f"; held back: {', '.join(found.held)}" if found.held else "")),
         ("data set", found.dataset),
     ]
@@ -304,6 +308,10 @@ def _ago(then: datetime, now: datetime) -> str:
         if seconds >= 2 * size:
             return f"{seconds / size:.0f} {unit} ago"
     return f"{seconds:.0f} seconds ago"
+
+
+def _newest(weeks: list[str]) -> str:
+    return f"{max(weeks)} on this lake; `--week {max(weeks)}` looks at it" if weeks else ""
 
 
 def _table(lines: list[tuple[str, str]]) -> None:
@@ -332,7 +340,7 @@ def _messages() -> Iterator[None]:
         try:
             yield
         except (SettingsError, RequestError) as error:
-            raise _NeverError(printable(str(error))) from error
+            raise _NeverError(printable_lines(str(error))) from error
         except (BackupError, LauncherError) as error:
             raise click.ClickException(printable(str(error))) from error
         except ValidationError as error:

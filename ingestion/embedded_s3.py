@@ -14,7 +14,7 @@ import sysconfig
 import time
 import urllib.request
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from ingestion.lake import Lake, LakeError
@@ -62,12 +62,13 @@ def serve(folder: Path) -> Iterator[dict[str, str]]:
         _wait_until_ready(process, ports[0], folder / "weed.log")
         yield variables
     finally:
-        os.killpg(process.pid, signal.SIGTERM)
-        try:
-            process.wait(10)
-        except subprocess.TimeoutExpired:
-            os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
+        with suppress(ProcessLookupError):  # it has ended by itself
+            os.killpg(process.pid, signal.SIGTERM)
+            try:
+                process.wait(10)
+            except subprocess.TimeoutExpired:
+                os.killpg(process.pid, signal.SIGKILL)
+                process.wait()
         log.close()
         for name, value in before.items():
             if value is None:
@@ -129,7 +130,12 @@ def _wait_until_ready(process: subprocess.Popen[bytes], port: int, log: Path) ->
         except Exception:  # refused, 503, no volume yet: ask again until the deadline
             time.sleep(0.1)
     tail = log.read_bytes()[-2000:].decode(errors="replace")
-    raise LakeError(f"the embedded S3 server did not become ready in {_READY_SECONDS:g} s; its log ends:\n{tail}")
+    code = process.poll()
+    what = f"was not ready after {_READY_SECONDS:g} s" if code is None else f"ended at once with exit code {code}"
+    raise LakeError(
+        f"the embedded S3 server {what}; see that no other one uses {log.parent}, then start again. Its log ends:\n"
+        f"{tail}"
+    )
 
 
 def _die_with_parent() -> None:  # Linux: PR_SET_PDEATHSIG

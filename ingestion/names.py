@@ -37,6 +37,11 @@ def printable(text: str) -> str:
     return "".join(c if unicodedata.category(c)[0] != "C" else ascii(c)[1:-1] for c in text)
 
 
+def printable_lines(text: str) -> str:
+    """``printable``, in lines as they are: for a message of our own that has several."""
+    return "\n".join(map(printable, text.split("\n")))
+
+
 def store_words(error: object) -> str:
     """What a store said of an ``error``, without the lines for programmers that obstore adds to it."""
     return re.sub(r"^Generic \w+ error: ", "", str(error).partition("\n\nDebug source")[0].strip())

@@ -182,6 +182,8 @@ def _audit(request: Request, action: Action, chosen: ModelVersion, now: Mapping[
         )
     if "://" not in uri and not Path(uri).is_dir():  # which would be made, and nobody would look there
         raise RegistryError(f"there is no folder {uri!r} to note the decision in; give the lake of the weekly runs")
+    lake = Lake(uri)
+    lake.check()  # in words, before anything is moved
     entry = AuditEntry(
         at=datetime.now(UTC),
         action=action,
@@ -192,7 +194,7 @@ def _audit(request: Request, action: Action, chosen: ModelVersion, now: Mapping[
         weights_sha256=chosen.tags.get(WEIGHTS),
         aliases_before=dict(now),
     )
-    record(Lake(uri), entry)
+    record(lake, entry)
 
 
 def _mark(client: MlflowClient, number: str, status: str, request: Request) -> None:

@@ -442,15 +442,26 @@ def test_a_time_that_is_none_is_said(time: str, zone: str) -> None:
     "lake", ["s3://lake/$(id)", "s3://lake/a b", 's3://lake/"', "file:///tmp", "s3://lake/../x", "s3://"]
 )
 def test_a_lake_that_a_shell_would_read_is_refused(lake: str, tmp_path: Path) -> None:
-    given = ["access", "--lake", lake, "--account", "1", "--region", "r", "--out", str(tmp_path)]
+    given = ["access", "--lake", lake, "--account", "123456789012", "--region", "us-east-1", "--out", str(tmp_path)]
 
     assert CliRunner().invoke(deploy.main, given).exit_code == 2
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.parametrize(
+    ("account", "region"), [("12345", "us-east-1"), ("123456789012", "mars"), ("x" * 12, "eu-west-1")]
+)
+def test_an_account_or_a_region_that_cannot_be_is_refused(account: str, region: str, tmp_path: Path) -> None:
+    given = ["access", "--lake", LAKE, "--account", account, "--region", region, "--out", str(tmp_path)]
+    done = CliRunner().invoke(deploy.main, given)
+    assert (done.exit_code, "expected" in done.output) == (2, True)
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_a_folder_that_cannot_be_written_is_said(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    given = ["access", "--lake", LAKE, "--account", "1", "--region", "r", "--out", str(tmp_path / "file" / "below")]
+    here = ["--account", "123456789012", "--region", "us-east-1", "--out", str(tmp_path / "file" / "below")]
+    given = ["access", "--lake", LAKE, *here]
 
     done = CliRunner().invoke(deploy.main, given)
 

@@ -18,6 +18,7 @@ from click.testing import CliRunner, Result
 from moto import mock_aws
 
 from flows import doctor
+from ingestion.embedded_s3 import BUCKET, serve
 from ingestion.lake import Lake
 
 GROUP = {
@@ -48,6 +49,13 @@ def _no_account(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         "AWS_SHARED_CREDENTIALS_FILE": str(tmp_path / "credentials"),
     }.items():
         monkeypatch.setenv(name, value)
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> Iterator[Lake]:
+    """On a server of its own, whose variables take the place of those above."""
+    with serve(tmp_path / "s3"):
+        yield Lake(f"s3://{BUCKET}/lake")
 
 
 @pytest.fixture
@@ -104,16 +112,16 @@ def cluster(stubs: dict[str, Stubber], *pages: list[dict[str, Any]], **changes: 
         stubs["sagemaker"].add_response("list_cluster_nodes", {"ClusterNodeSummaries": nodes} | more, asked)
 
 
-def test_a_whole_cluster_with_a_lake_is_ready(answers: dict[str, Stubber], tmp_path: Path) -> None:
+def test_a_whole_cluster_with_a_lake_is_ready(answers: dict[str, Stubber], lake: Lake) -> None:
     cluster(answers, [node(1)], [node(2)])
 
-    said = ask("--cluster", "seismic", "--lake", str(tmp_path))
+    said = ask("--cluster", "seismic", "--lake", lake.uri)
 
     assert said.exit_code == 0
     assert said.output.endswith("\nready\n")
     for fact in ("Slurm", "2 of 2 × ml.p5en.48xlarge (8 GPUs, 16 EFA)", "2 Running", "image 1.2.3", "seismic-flow"):
         assert fact in said.output
-    assert list(Lake(str(tmp_path)).objects()) == []
+    assert list(lake.objects()) == []
 
 
 def test_the_same_as_json(answers: dict[str, Stubber]) -> None:
@@ -284,26 +292,30 @@ def test_a_name_that_no_cluster_has(name: str) -> None:
     assert ask("--cluster", name).exit_code == 1
 
 
-def test_a_lake_that_is_none_is_wrong(answers: dict[str, Stubber]) -> None:
+@pytest.mark.parametrize("scheme", ["gs://", "file://"])
+def test_a_lake_that_no_node_reaches_is_wrong_and_not_made(
+    answers: dict[str, Stubber], tmp_path: Path, scheme: str
+) -> None:
     cluster(answers, [node(1), node(2)])
 
-    said = ask("--cluster", "seismic", "--lake", "gs://bucket")
+    said = ask("--cluster", "seismic", "--lake", f"{scheme}{tmp_path}/x")
 
     assert said.exit_code == 1
-    assert "lake gs://bucket" in said.output
+    assert f"lake {scheme}{tmp_path}/x is none that a cluster's nodes reach" in said.output
+    assert not (tmp_path / "x").exists()
 
 
 def test_a_lake_that_forgets_conditions_is_wrong(
-    answers: dict[str, Stubber], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    answers: dict[str, Stubber], lake: Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cluster(answers, [node(1), node(2)])
     monkeypatch.setattr(Lake, "create", lambda self, key, data: self.write(key, data) or True)
 
-    said = ask("--cluster", "seismic", "--lake", str(tmp_path))
+    said = ask("--cluster", "seismic", "--lake", lake.uri)
 
     assert said.exit_code == 1
     assert "If-None-Match" in said.output
-    assert list(Lake(str(tmp_path)).objects()) == []
+    assert list(lake.objects()) == []
 
 
 def test_a_registry_that_does_not_answer_is_wrong_and_its_password_is_not_shown(

@@ -16,7 +16,7 @@ from ingestion.manifest import Finding
 HOSTILE = "<script>alert(1)</script>\"'&"
 
 
-def outcome(survey: str, status: str, found: str = "") -> SurveyOutcome:
+def outcome(survey: str, status: str, found: str = "", report: str | None = None) -> SurveyOutcome:
     finding = Finding(code="odd", severity="hold", found=found, expected="even", release="mend it")
     return SurveyOutcome.model_validate(
         {
@@ -24,20 +24,26 @@ def outcome(survey: str, status: str, found: str = "") -> SurveyOutcome:
             "status": status,
             "digest": None,
             "findings": [finding] if found else [],
-            "report": None,
+            "report": report,
         }
     )
 
 
 def test_a_week_that_trained_nothing_says_why(tmp_path: Path) -> None:
     lake = Lake(str(tmp_path))
-    outcomes = [outcome("north", "passed"), outcome("south", "held", HOSTILE), outcome("west", "failed", "killed")]
+    outcomes = [
+        outcome("north", "passed"),
+        outcome("south", "held", HOSTILE, "quarantine/south/ab/report.json"),
+        outcome("west", "failed", "killed"),
+    ]
     summary, page = publish(lake, WeekResult("2026-W49", outcomes, why_not=f"nothing trainable: {HOSTILE}"))
     rows = {line.name: line.value for line in summary.lines}
     assert rows["surveys in"] == "1"
     assert rows["held back"] == "2: south, west"
     assert rows["trained"].startswith("nothing trainable")
     assert "mend it" in page
+    assert '<a href="../../quarantine/south/ab/report.html">south</a>' in page
+    assert 'href="../../datadocs/index.html"' in page
     assert "<script" not in page
     assert lake.read(summary.report).decode() == page
 

@@ -170,6 +170,24 @@ def test_a_week_that_stands_still_rings_until_it_is_over(lake: Lake) -> None:
     assert not alarms(week_status(lake, WEEK, now), now + timedelta(days=3), timedelta(0), timedelta(hours=6))
 
 
+def test_a_lake_whose_schedule_has_not_begun_names_its_newest_week(lake: Lake) -> None:
+    lake.write("index/arrivals/east.json", b"{}")
+    said = week("status", "--lake", lake.uri).output
+    assert "newest" not in said
+    assert "moved" not in said
+    begin(asked(lake, week="2099-W01"))
+    assert "newest       2099-W01 on this lake; `--week 2099-W01`" in week("status", "--lake", lake.uri).output
+    assert "newest" not in week("status", "--lake", lake.uri, "--week", WEEK).output
+
+
+def test_a_second_pause_is_told_that_the_first_one_stands(lake: Lake) -> None:
+    lake.write("x", b"")
+    first = week("pause", "--lake", lake.uri, "--by", "ann", "--reason", "move")
+    second = week("pause", "--lake", lake.uri, "--by", "bob", "--reason", "oh")
+    assert [("stands" in each.output, each.exit_code) for each in (first, second)] == [(False, 0), (True, 0)]
+    assert "training is paused by ann" in second.output
+
+
 def test_what_arrives_for_the_next_week_does_not_hide_that_this_one_stands_still(lake: Lake) -> None:
     begin(asked(lake, week=WEEK))
     for is_frozen in (False, True):
