@@ -1,30 +1,26 @@
-"""What people see of a step in Metaflow's cards: pictures, findings, and training as it happens."""
+"""What people see of a step in Metaflow's cards: pictures, findings, and training as it happens.
+
+Words go into tables, labels and bars, which show them as they are: in ``Markdown`` a stranger's link would work.
+"""
 
 from __future__ import annotations
 
-import html
 from typing import Any
 
-from metaflow.cards import Image, Markdown, ProgressBar, Table, VegaChart
+from metaflow.cards import Image, ProgressBar, Table, VegaChart
 
 from flows.surveys import SurveyOutcome
 from seismic_model.training.metrics import describe
 
 
-def text(value: object) -> Markdown:
-    """``value`` as card text, with nothing in it read as markup."""
-    return Markdown(html.escape(str(value)))
-
-
 def survey(card: Any, outcome: SurveyOutcome, pictures: dict[str, bytes]) -> None:
     """What became of one survey."""
-    card.append(text(survey_line(outcome)))
+    card.append(Table([[outcome.survey, outcome.status]], headers=["survey", "verdict"]))
     if outcome.findings:
-        rows = [[text(part) for part in (f.severity, f.code, f.found, f.expected, f.release)] for f in outcome.findings]
+        rows = [[f.severity, f.code, f.found, f.expected, f.release] for f in outcome.findings]
         card.append(Table(rows, headers=["severity", "code", "found", "expected", "what would release it"]))
     for caption, picture in pictures.items():
-        card.append(text(caption))
-        card.append(Image(picture))
+        card.append(Image(picture, label=caption))
 
 
 def survey_line(outcome: SurveyOutcome) -> str:
@@ -43,24 +39,24 @@ class Training:
 
     def __init__(self, card: Any, steps: int) -> None:
         self._card = card
-        self._progress = ProgressBar(max=steps, label="optimiser steps")
+        self._step = 0
+        self._progress = ProgressBar(max=steps, label="optimiser steps", metadata="waiting for the first step")
         self._curve = VegaChart(_loss_curve([]))
-        self._state = text("waiting for the first step")
-        for part in (self._progress, self._state, self._curve):
+        for part in (self._progress, self._curve):
             card.append(part)
         card.refresh()
 
     def update(self, metrics: list[dict[str, Any]]) -> None:
         """Show ``metrics``, one entry a logged step."""
         last = metrics[-1]
-        self._progress.update(last["step"])
-        self._state.update(f"step {last['step']}: {describe(last)}")
+        self._step = last["step"]
+        self._progress.update(self._step, metadata=describe(last))
         self._curve.update(_loss_curve(metrics))
         self._card.refresh()
 
     def say(self, words: str) -> None:
         """Show what the job is doing besides its steps."""
-        self._state.update(html.escape(words))
+        self._progress.update(self._step, metadata=words)
         self._card.refresh()
 
 

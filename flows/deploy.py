@@ -253,7 +253,7 @@ def cron_workflow(namespace: str, time: str, timezone: str) -> dict[str, Any]:
 def _on_sunday(time: str, timezone: str) -> dt.time:
     """The start, when it and the latest one lie in their Sunday's own week in UTC, all year."""
     try:
-        start, zone = dt.time.fromisoformat(time), zoneinfo.ZoneInfo(timezone)
+        start, zone = dt.datetime.strptime(time, "%H:%M").time(), zoneinfo.ZoneInfo(timezone)
     except (ValueError, zoneinfo.ZoneInfoNotFoundError) as error:
         raise click.ClickException(
             f"--time {time!r} --timezone {timezone!r}: {error}; expected e.g. 20:00 UTC"

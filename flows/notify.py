@@ -28,6 +28,16 @@ _TIMEOUT = 10.0  # seconds
 _PAUSES = (1.0, 4.0)  # seconds before another try
 _LONGEST = 4000  # characters of a message
 
+
+class _NoRedirect(urllib.request.HTTPRedirectHandler):
+    """What a POST is sent on to, such as a page to log in, is told nothing: it is an error like others."""
+
+    def redirect_request(self, *_: object) -> None:
+        """None: do not follow."""
+
+
+_OPENER = urllib.request.build_opener(_NoRedirect)
+
 logger = logging.getLogger(__name__)
 
 
@@ -93,7 +103,7 @@ def _post(lake: Lake, notice: Notice) -> None:
     for pause in (*_PAUSES, None):
         try:
             request = urllib.request.Request(url, json.dumps(body).encode(), headers)  # noqa: S310 checked above
-            with urllib.request.urlopen(request, timeout=_TIMEOUT):  # noqa: S310
+            with _OPENER.open(request, timeout=_TIMEOUT):
                 return
         except urllib.error.HTTPError as error:
             error.close()

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
+from pydantic import ValidationError
+
 from ingestion.lake import Lake
 from ingestion.manifest import Contract, Who, Why
 from ingestion.names import printable
@@ -25,17 +27,21 @@ class Pause(Contract):
 
 
 def paused(lake: Lake) -> Pause | None:
-    """Who paused the lake and why, or None."""
+    """Who paused the lake and why, or None; an object that cannot be read pauses as well."""
     try:
         return Pause.model_validate_json(lake.read(_KEY))
     except FileNotFoundError:
         return None
+    except ValidationError:
+        at = datetime.fromtimestamp(lake.head(_KEY).modified, UTC)
+        return Pause(by="?", reason=f"{_KEY} is there, but not of this version", at=at)
 
 
 def pause(lake: Lake, by: str, reason: str) -> Pause:
     """Start no training from now on; the first who says so stands."""
-    lake.create(_KEY, Pause(by=by, reason=reason, at=datetime.now(UTC)).to_bytes())
-    return Pause.model_validate_json(lake.read(_KEY))
+    said = Pause(by=by, reason=reason, at=datetime.now(UTC))
+    lake.create(_KEY, said.to_bytes())
+    return paused(lake) or said  # resumed in this moment
 
 
 def resume(lake: Lake) -> Pause | None:

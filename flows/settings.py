@@ -37,9 +37,9 @@ class Recipe(Contract):
     ema_decay: float | None = None
     cp: int
     ulysses: int = 1
-    processes: int  # world size
+    processes: int = Field(ge=1)  # world size
     checkpoint_every: int
-    hours: float | None = None  # that the scheduler allows one job; the next goes on from its checkpoint
+    hours: float | None = Field(default=None, gt=0)  # that one job may take; the next goes on from its checkpoint
 
 
 class Gate(Contract):
@@ -64,7 +64,7 @@ class Settings(Contract):
     split: SplitPolicy
     gate: Gate
     start_from: Literal["champion", "scratch"] = "champion"  # weights; scratch when there is no champion yet
-    hang_minutes: float = 10  # at least, without a sign of life, before a running job is ended and started again
+    hang_minutes: float = Field(default=10, gt=0)  # at least, without a sign of life, before a job is ended
     evaluate_on_gpu: bool = False  # the pod that scores asks for one GPU, which the image has to know
     budget: Budget | None = None
     recipes: dict[str, Recipe]
@@ -85,6 +85,8 @@ class SettingsError(Exception):
 
 def read_settings(raw: Mapping[str, Any]) -> Settings:
     """The settings in ``raw``. Raises ``SettingsError``."""
+    if not isinstance(raw, Mapping):  # a file may hold anything
+        raise SettingsError(f"the settings file holds {type(raw).__name__}; expected `split:`, `gate:`, `recipes:` …")
     try:
         return Settings.model_validate(dict(raw))
     except ValidationError as error:

@@ -8,17 +8,19 @@ from collections import Counter
 from datetime import UTC, datetime, timedelta
 from typing import Literal
 
+from pydantic import ValidationError
+
 from flows.budget import Cost, cost
 from flows.pause import paused
 from flows.surveys import outcomes_of
-from flows.week import begun_key, iso_week, outcome, week_folder
+from flows.week import begun_key, iso_week, outcome, outcome_key, week_folder
 from ingestion.lake import Lake
 from ingestion.manifest import Contract, SafeName, Week
 from seismic_model.config import run_folder
 from seismic_model.data.dataset import DatasetError, dataset_key, load_dataset
 from seismic_model.registry.audit import entries
 from seismic_model.train import ConfigError, read_config
-from seismic_model.training.lease import holder
+from seismic_model.training.lease import LeaseError, holder
 from seismic_model.training.metrics import MetricsError, read_metrics
 
 State = Literal[
@@ -73,7 +75,6 @@ def week_status(lake: Lake, week: str, now: datetime) -> WeekStatus:
     begun, summary = _modified(lake, begun_key(week)), _modified(lake, f"{week_folder(week)}/summary.json")
     over = summary is not None and (begun is None or summary >= begun)
     dataset = _dataset(lake, week)
-    held = holder(lake)
     pause = paused(lake)
     return WeekStatus(
         week=week,
@@ -83,7 +84,7 @@ def week_status(lake: Lake, week: str, now: datetime) -> WeekStatus:
         held=sorted(each.survey for each in outcomes if each.status in ("held", "failed")),
         dataset=dataset,
         runs=runs,
-        training=str(held) if held and held.holds(now.timestamp()) else "",
+        training=_training(lake, now),
         paused=str(pause) if pause else "",
         moved=_moved(lake, week, runs, frozen=bool(dataset)),
         report=lake.uri_of(f"{week_folder(week)}/report.html") if summary else "",
@@ -146,11 +147,11 @@ def _run_status(lake: Lake, run: str) -> RunStatus:
     except MetricsError:
         metrics = []
     at = _modified(lake, f"{folder}/heartbeat.json")
-    phase = lake.read_json(f"{folder}/heartbeat.json")["phase"] if at else "waiting"
+    phase = _phase(lake, f"{folder}/heartbeat.json") if at else "waiting"
     step = metrics[-1]["step"] if metrics else 0
     ends = None
     if at and phase in _ALIVE and metrics:
-        pace = statistics.median(entry["seconds"] for entry in metrics[-_RECENT:])
+        pace = statistics.median(entry.get("seconds", 0.0) for entry in metrics[-_RECENT:])
         ends = at + timedelta(seconds=pace * (steps - step))
     return RunStatus(
         run=run,
@@ -165,8 +166,26 @@ def _run_status(lake: Lake, run: str) -> RunStatus:
     )
 
 
+def _phase(lake: Lake, key: str) -> str:
+    try:
+        return str(lake.read_json(key)["phase"])
+    except (ValueError, TypeError, KeyError):  # whoever wrote it: a week with a bad object must not silence the alarm
+        return "unknown"
+
+
+def _training(lake: Lake, now: datetime) -> str:
+    try:
+        held = holder(lake)
+    except LeaseError as error:
+        return str(error)
+    return str(held) if held and held.holds(now.timestamp()) else ""
+
+
 def _decision(lake: Lake, run: str) -> str:
-    ended = outcome(lake, run)
+    try:
+        ended = outcome(lake, run)
+    except ValidationError:
+        return f"not known: {outcome_key(run)} is none of this version"
     if ended is None:
         return ""
     if ended.version is None:

@@ -36,6 +36,7 @@ from seismic_model.data.dataset import (
 from seismic_model.data.sampling import check_processes
 from seismic_model.evaluation.scores import Decision, Evaluation, evaluation_path
 from seismic_model.train import read_config
+from seismic_model.training.lease import LeaseError
 from seismic_model.training.metrics import MetricsError, describe, read_metrics
 
 DEFAULT_SETTINGS = Path(__file__).with_name("weekly.yaml")
@@ -204,8 +205,6 @@ def train(asked: Request, config_uri: str, card: Any) -> str:
     patience = Patience(hang=60 * asked.settings.hang_minutes)
     place = launcher(asked.launcher, asked.settings)
     try:
-        if (pause := paused(lake)) and not runs_now(lake, config.run, place):
-            return f"{pause}; `week resume` ends that, then start the week again"
         follow(
             config,
             recipe.processes,
@@ -215,7 +214,7 @@ def train(asked: Request, config_uri: str, card: Any) -> str:
             patience,
             asked.settings.budget,
         )
-    except (TrainingFailedError, LauncherError, MetricsError, CheckpointError) as error:
+    except (TrainingFailedError, LauncherError, MetricsError, CheckpointError, LeaseError) as error:
         return str(error)
     return ""
 

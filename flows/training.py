@@ -17,7 +17,8 @@ from typing import Any, Protocol, TypeVar
 from obstore.exceptions import BaseError
 
 from flows.budget import Meter
-from flows.launchers import Cause, Job, Launcher, State, Status, UnreachableError, lives
+from flows.launchers import Cause, Job, Launcher, LauncherError, State, Status, UnreachableError, lives
+from flows.pause import paused
 from flows.settings import Budget
 from ingestion.lake import Lake
 from ingestion.names import store_message
@@ -152,9 +153,9 @@ class _Follower:
     def follow(self, job: Job) -> None:
         """Submit, watch, and submit again, until the run is finished or that makes no sense."""
         self.place = self._patiently(self.launcher.place)
-        if self._budget_ends() and not self._patiently(lambda: runs_now(self.lake, job.name, self.launcher)):
-            raise TrainingFailedError(self._why(Cause.BUDGET, _lost()))
+        status = _lost()
         while self._patiently(self._is_to_train):
+            self._refuse(status)
             self._submit(job)
             status = self._watched(job)
             if status.state is State.SUCCEEDED:
@@ -181,6 +182,16 @@ class _Follower:
             time.sleep(self.patience.poll * 5)
         return left > 0
 
+    def _refuse(self, last: Status) -> None:
+        """Raises ``TrainingFailedError`` where no job may start now; one that waits or runs already is followed."""
+        pause, run = self._patiently(lambda: paused(self.lake)), self.config.run
+        if not pause and not self._budget_ends():
+            return
+        if self._patiently(lambda: runs_now(self.lake, run, self.launcher)):
+            return
+        stopped = f"{pause}; `week resume` ends that, then start the week again"
+        raise TrainingFailedError(stopped if pause else self._why(Cause.BUDGET, last))
+
     def _stands_in_the_way(self, other: Holder) -> bool:
         """A job of this run at this place does not: it is attached to, or its successor may take the lease."""
         return (other.owner, other.place) != (self.config.run, self.place) and other.holds(time.time())
@@ -189,7 +200,7 @@ class _Follower:
         """How the job ended, with the end of its log, which on Kubernetes can be gone with its pods."""
         began, log = time.monotonic(), ""
         while True:
-            status = self._patiently(lambda: self._look(job))
+            status = self._patiently(lambda: self._look(job), LauncherError)  # it was taken: what is odd may pass
             log = status.log_tail or log
             if not status.state.lives:
                 return replace(status, log_tail=log)
@@ -223,8 +234,6 @@ class _Follower:
         if self.failures[cause] > AGAIN[cause]:
             self._patiently(lambda: self.launcher.cancel(job.key))  # whose remains may hold GPUs
             raise TrainingFailedError(self._why(cause, status))
-        if self._budget_ends():
-            raise TrainingFailedError(self._why(Cause.BUDGET, status))
         bad = (*job.exclude, *(node for node in status.bad_nodes if node not in job.exclude))
         if bad != job.exclude:
             print(f"training {self.config.run}: leaving out {', '.join(bad)}", flush=True)
@@ -278,7 +287,7 @@ class _Follower:
         sign = last_sign(self.lake, self.config.run)
         if self.moved is None or sign != self.sign:
             self.sign, self.moved = sign, now
-        slowest = max((entry["seconds"] for entry in metrics[-100:]), default=0.0)
+        slowest = max((entry.get("seconds", 0.0) for entry in metrics[-100:]), default=0.0)
         return now - self.moved > max(self.patience.hang, _SLOWEST_STEPS * slowest)
 
     def _stopped(self, key: str, cause: Cause, why: str) -> Status:
@@ -301,16 +310,16 @@ class _Follower:
                 "week again to go on"
             )
 
-    def _patiently(self, ask: Callable[[], T]) -> T:
+    def _patiently(self, ask: Callable[[], T], passing: type[LauncherError] = UnreachableError) -> T:
         """The answer of the scheduler or the lake, however long it is away (the job does not mind)."""
         deadline = time.monotonic() + self.patience.away
         while True:
             try:
                 return ask()
-            except (UnreachableError, BaseError) as error:
+            except (passing, BaseError) as error:
                 if time.monotonic() > deadline:
                     raise
-                away = "scheduler" if isinstance(error, UnreachableError) else "lake"
+                away = "scheduler" if isinstance(error, LauncherError) else "lake"
                 self.view.say(f"waiting for the {away}: {store_message(error)}")
                 self.moved = None  # the job could not give a sign of life either
                 time.sleep(self.patience.poll * 5)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
@@ -138,13 +139,17 @@ def cancel(lake_uri: str, run: str, file: Path | None, launcher: str) -> None:
     from flows.launchers import launcher as launcher_of
     from flows.settings import read_settings
     from flows.training import cancel as cancel_job
+    from seismic_model.training.lease import holder
 
     with _messages():
         lake = existing_lake(lake_uri)
         if run not in lake.folders("runs"):
             raise click.ClickException(printable(f"there is no run {run} on {lake.uri}; `week status` names them"))
         ended = cancel_job(lake, run, launcher_of(launcher, read_settings(_raw_settings(file))))
+        other = None if ended else holder(lake)
     none = f"no job of run {run} waits or runs with launcher {launcher}"
+    if other and other.owner == run and other.holds(time.time()):
+        raise click.ClickException(f"{none}; but training is held by {other}: give the command where that was started")
     click.echo(printable(f"ended: {ended.place}" if ended else none))
 
 

@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 if TYPE_CHECKING:
     from flows.settings import Settings
 
-_SECRET = re.compile(r"SECRET|PASSWORD|TOKEN|_KEY$|AUTH")
+_SECRET = re.compile(r"SECRET|PASSW|_PASS$|^PASS$|TOKEN|_KEY$|APIKEY|AUTH|CREDENTIAL|WEBHOOK|_PAT$")
 
 
 class State(Enum):

@@ -6,6 +6,7 @@ remembered here: a flow that was killed and started again finds its job by a lab
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import json
 import math
@@ -15,7 +16,7 @@ from collections.abc import Callable
 from contextlib import closing
 from http import HTTPStatus
 from pathlib import Path
-from typing import Any
+from typing import Any, ParamSpec, TypeVar
 
 from kubernetes.client import ApiClient, Configuration, CoreV1Api, CustomObjectsApi, V1DeleteOptions, V1Preconditions
 from kubernetes.client.exceptions import ApiException
@@ -48,6 +49,25 @@ _LOG_BYTES = 2**20  # of those lines, counted from the first: a bound for memory
 _LOG_TAIL = 4000  # characters
 
 
+_NO_ANSWER = (ValueError, TypeError, KeyError, AttributeError)  # what JSON that is not the API's leads to
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+def _understood(method: Callable[P, T]) -> Callable[P, T]:
+    """``method``, for which an answer that is none of the API's, such as a proxy's page, is no answer."""
+
+    @functools.wraps(method)
+    def ask(*arguments: P.args, **options: P.kwargs) -> T:
+        try:
+            return method(*arguments, **options)
+        except _NO_ANSWER as error:
+            said = printable(f"{type(error).__name__}: {error}")[:300]
+            raise UnreachableError(f"what answers for the Kubernetes API is not it, or is cut off ({said})") from error
+
+    return ask
+
+
 class EksLauncher:
     """Jobs of one namespace and kind; in a pod by its service account, elsewhere by the current kubeconfig context."""
 
@@ -68,6 +88,7 @@ class EksLauncher:
         kind = self.settings.kind  # a job of the other kind is not found
         return f"{kind}s in namespace {self.settings.namespace} of Kubernetes cluster {cluster or configuration.host}"
 
+    @_understood
     def submit(self, job: Job) -> None:
         """Create the job's object; attach to one that waits or runs, replace one that has ended."""
         attempt = 1
@@ -87,6 +108,7 @@ class EksLauncher:
             self._delete(found)
         raise UnreachableError(f"{self.settings.kind} {name_of(job.key)} comes and goes: others start and end it too")
 
+    @_understood
     def find(self, key: str) -> Status | None:
         """The status of the job under ``key``, or None; one that this launcher knew and that is gone was cancelled."""
         known = key in self._versions
@@ -118,10 +140,11 @@ class EksLauncher:
         except ApiException as error:
             if error.status != HTTPStatus.GONE:  # the past is forgotten: look again now
                 pause = seconds  # not allowed: as good as none
-        except (HTTPError, OSError):
+        except (HTTPError, OSError, *_NO_ANSWER):
             pass
         time.sleep(max(0.0, min(pause, until - time.monotonic())))
 
+    @_understood
     def cancel(self, key: str) -> None:
         """SIGTERM to all ranks, SIGKILL to what is left after the pods' grace; the object goes with them."""
         for job in self._find(key):

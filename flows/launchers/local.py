@@ -1,8 +1,8 @@
 """Training jobs on this machine: a detached torchrun under a supervisor that outlives the flow.
 
 A folder per key, private to its owner, holds ``lock``, ``log``, ``exit_code`` and, where it was asked to stop,
-``cancelled``. The lock is an flock that supervisor and torchrun both hold, so it is free exactly when both are gone,
-however they died; a rank dies with its torchrun.
+``cancelled`` or ``time_limit``. The lock is an flock that supervisor and torchrun both hold, so it is free exactly when
+both are gone, however they died; a rank dies with its torchrun.
 """
 
 from __future__ import annotations
@@ -47,10 +47,11 @@ class LocalLauncher:
         try:
             if not _acquire_at_last(lock):
                 return
-            for end in ("exit_code", "cancelled"):
+            for end in ("exit_code", "cancelled", "time_limit", "group"):
                 (folder / end).unlink(missing_ok=True)
+            seconds = None if job.hours is None else max(0.0, job.hours * 3600 - _SAVE_SECONDS)
             process = subprocess.Popen(
-                [sys.executable, "-m", "flows.launchers.local", str(folder), json.dumps(_torchrun(job))],
+                [sys.executable, "-m", "flows.launchers.local", str(folder), json.dumps([_torchrun(job), seconds])],
                 env=_environment(job),
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
@@ -65,14 +66,15 @@ class LocalLauncher:
     def find(self, key: str) -> Status | None:
         """The status of the newest job under ``key``, or None."""
         folder = self.folder(key)
-        if not (folder / "group").exists():
+        running = (folder / "lock").exists() and _is_locked(folder / "lock")
+        if not running and not (folder / "group").exists():
             return None
-        running = _is_locked(folder / "lock")
         code = folder / "exit_code"
         exit_code = int(code.read_text()) if code.exists() and not running else None
         state = State.RUNNING if running else State.SUCCEEDED if exit_code == 0 else State.FAILED
-        why = Cause.CANCELLED if (folder / "cancelled").exists() else Cause.ERROR
-        cause = why if state is State.FAILED else None
+        asked = {"cancelled": Cause.CANCELLED, "time_limit": Cause.TIME_LIMIT}
+        why = [cause for name, cause in asked.items() if (folder / name).exists()]
+        cause = [*why, Cause.ERROR][0] if state is State.FAILED else None
         return Status(state, exit_code, _tail(folder / "log"), cause, "this machine")
 
     def wait(self, key: str, seconds: float) -> None:
@@ -87,7 +89,7 @@ class LocalLauncher:
                 return
             (folder / "cancelled").touch()
             try:
-                os.killpg(int((folder / "group").read_text()), number)
+                os.killpg(_group(folder), number)
             except ProcessLookupError:
                 return
             deadline = time.monotonic() + seconds
@@ -175,6 +177,15 @@ def _is_locked(path: Path) -> bool:
         os.close(descriptor)
 
 
+def _group(folder: Path) -> int:
+    """Of a job that was started just now, perhaps in this moment. Raises ``ProcessLookupError`` when it is gone."""
+    while _is_locked(folder / "lock"):
+        if text := (folder / "group").read_text() if (folder / "group").exists() else "":
+            return int(text)
+        time.sleep(0.02)
+    raise ProcessLookupError
+
+
 def _tail(path: Path) -> str:
     if not path.exists():
         return ""
@@ -183,17 +194,31 @@ def _tail(path: Path) -> str:
         return log.read().decode(errors="replace")
 
 
-def supervise(folder: Path, command: list[str]) -> None:
-    """Run ``command``, keep its log, and write its exit code when it ends."""
+def supervise(folder: Path, command: list[str], seconds: float | None) -> None:
+    """Run ``command``, keep its log, and write its exit code when it ends; after ``seconds`` it is asked to."""
     (folder / "group").write_text(str(os.getpid()))  # whoever started this may have been killed just then
     signal.signal(signal.SIGTERM, lambda *_: None)  # the group gets it; wait for torchrun to save and end
     with (folder / "log").open("wb") as log:
         process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, close_fds=False)
-        code = process.wait()
+        try:
+            code = process.wait(seconds)
+        except subprocess.TimeoutExpired:
+            (folder / "time_limit").touch()
+            code = _end(process)
     partial = folder / "exit_code.partial"
     partial.write_text(str(code))
     partial.rename(folder / "exit_code")
 
 
+def _end(torchrun: subprocess.Popen[bytes]) -> int:
+    """The exit code of what saves and ends within two minutes, or is killed, with its ranks."""
+    torchrun.terminate()
+    try:
+        return torchrun.wait(_SAVE_SECONDS + 10)
+    except subprocess.TimeoutExpired:
+        torchrun.kill()
+        return torchrun.wait()
+
+
 if __name__ == "__main__":
-    supervise(Path(sys.argv[1]), json.loads(sys.argv[2]))
+    supervise(Path(sys.argv[1]), *json.loads(sys.argv[2]))

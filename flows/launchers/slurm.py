@@ -129,7 +129,10 @@ class SlurmLauncher:
         )
         if len(command) > _LONGEST_COMMAND:
             raise LauncherError(f"the job's script has {len(script)} characters; Slurm takes it up to about 80,000")
-        own = int(_NUMBERS.findall(self.ask(command, f"Slurm does not take job {job.name!r}"))[-1])
+        numbers = _NUMBERS.findall(self.ask(command, f"Slurm does not take job {job.name!r}"))
+        if not numbers:
+            raise UnreachableError(f"sbatch did not say under which number it took job {job.name!r}")
+        own = int(numbers[-1])
         rows = self._queue(job.key)
         older = any(row.active and row.number < own for row in rows)  # submitted in the same moment by another flow
         hopeless = [row.reason for row in rows if row.number == own and row.hopeless]
@@ -315,9 +318,10 @@ def _result(text: str, number: int | None) -> dict[str, str | int]:
     """What the script of job ``number`` wrote when it ended; empty when it did not, or that of another job."""
     try:
         result = json.loads(text)
-    except ValueError:
+        job, cause, code = int(result["job"]), str(result["cause"]), int(result["exit_code"])
+    except (ValueError, TypeError, KeyError):
         return {}
-    return result if number in (None, result["job"]) else {}
+    return {"job": job, "cause": cause, "exit_code": code} if number in (None, job) else {}
 
 
 def _status(row: _Row, result: dict[str, str | int], log: str, bad: str) -> Status:

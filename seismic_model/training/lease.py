@@ -20,7 +20,7 @@ import uuid
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from pydantic import Field
+from pydantic import Field, ValidationError
 
 from ingestion.lake import Entry, Lake
 from ingestion.manifest import Contract, SafeName
@@ -39,7 +39,7 @@ class Claim(Contract):
     owner: SafeName  # a run
     place: str = ""  # where its launcher starts jobs
     by: str  # the process, for people
-    ttl: float = Field(gt=0)  # seconds it lasts without being renewed
+    ttl: float = Field(gt=0, le=1e9)  # seconds it lasts without being renewed
     nonce: str  # no two claims are alike
 
 
@@ -77,6 +77,10 @@ class HeldElsewhereError(Exception):
             f"training on {lake.uri} is held by {holder}. Two starts never train at once on one lake: "
             "wait until that one has ended, or stop it"
         )
+
+
+class LeaseError(Exception):
+    """What lies at the lease's place is none; the message says where."""
 
 
 class FencedError(Exception):
@@ -128,7 +132,7 @@ def acquire(lake: Lake, owner: str, place: str, by: str, ttl: float = TTL_SECOND
 
 
 def holder(lake: Lake) -> Holder | None:
-    """Who took the highest token, holding it still or not; None before the first."""
+    """Who took the highest token, holding it still or not; None before the first. Raises ``LeaseError``."""
     while True:
         objects = _objects(lake)
         token = max(_claimed(objects), default=0)
@@ -138,6 +142,11 @@ def holder(lake: Lake) -> Holder | None:
             claim = Claim.model_validate_json(lake.read(_key(token, "json")))
         except FileNotFoundError:  # pruned by the next holder
             continue
+        except ValidationError as error:
+            raise LeaseError(
+                f"{lake.uri_of(_key(token, 'json'))} is no claim of this version; look that nothing trains on "
+                f"{lake.uri}, then delete it"
+            ) from error
         since = objects[token, "json"].modified
         renewed = max(since, objects[token, "renewed"].modified) if (token, "renewed") in objects else since
         released = (token, "released") in objects

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import os
 import shutil
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import unquote
 
 import pytest
+from hostile_cards import HOSTILE as HOSTILE_CARD
 from selenium import webdriver
 from selenium.webdriver.common.by import By
+from selenium.webdriver.support.wait import WebDriverWait
 
 from flows.report import WeekResult, publish
 from flows.surveys import SurveyOutcome
@@ -92,3 +97,21 @@ def test_a_page_is_whole_offline_and_nobody_elses(
     assert browser.execute_script(broken) == []
     wider = "return document.documentElement.scrollWidth - document.documentElement.clientWidth"
     assert browser.execute_script(wider) <= 0
+
+
+@pytest.mark.parametrize("card", ["survey", "training"])
+def test_a_card_shows_strangers_words_as_they_are(card: str, browser: webdriver.Chrome, tmp_path: Path) -> None:
+    flow = [sys.executable, str(Path(__file__).with_name("hostile_cards.py"))]
+    path = os.pathsep.join([str(Path.cwd()), os.environ.get("PYTHONPATH", "")])
+    here = os.environ | {"METAFLOW_DATASTORE_SYSROOT_LOCAL": str(tmp_path), "PYTHONPATH": path}
+    for command in ("--no-pylint", "run"), ("card", "get", "start", "card.html", "--id", card):
+        subprocess.run([*flow, *command], cwd=tmp_path, env=here, check=True, capture_output=True)
+    browser.get((tmp_path / "card.html").as_uri())
+    title = browser.title
+    wait = WebDriverWait(browser, 60)
+    said = wait.until(lambda it: HOSTILE_CARD in (said := it.find_element(By.TAG_NAME, "body").text) and said)
+    assert "3/12" in said or card == "survey"
+    for link in browser.find_elements(By.TAG_NAME, "a"):
+        assert not str(link.get_attribute("href")).startswith(("javascript:", "http://x.y"))
+    assert not browser.find_elements(By.CSS_SELECTOR, "img[src^=http], img[src=x]")
+    assert browser.title == title

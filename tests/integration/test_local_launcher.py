@@ -8,12 +8,13 @@ import stat
 import tempfile
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import psutil
 import pytest
 
-from flows.launchers import Job, LauncherError, State, Status
+from flows.launchers import Cause, Job, LauncherError, State, Status, local
 from flows.launchers.local import LocalLauncher
 
 WORKER = """
@@ -105,6 +106,18 @@ def test_a_job_whose_supervisor_was_killed_stays_running_until_its_ranks_end(pla
     (place / "go").touch()
     status = wait_for(launcher, waiting.key, State.FAILED)  # nobody saw it end well, so it is run again
     assert status.exit_code is None
+
+
+def test_a_job_ends_at_its_time_limit_with_nobody_to_follow_it(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(local, "_SAVE_SECONDS", 1)
+    launcher = LocalLauncher(place / "jobs")
+    waiting = replace(job(place, "0", "wait"), hours=2 / 3600)
+    launcher.submit(waiting)
+    status = wait_for(launcher, waiting.key, State.FAILED)
+    assert status.cause is Cause.TIME_LIMIT
+    (place / "go").touch()
+    launcher.submit(replace(waiting, hours=None))
+    wait_for(launcher, waiting.key, State.SUCCEEDED)
 
 
 def test_cancel_ends_every_process(place: Path) -> None:

@@ -14,6 +14,7 @@ from flows.launchers.local import LocalLauncher
 from flows.training import job_key
 from flows.week_command import main
 from ingestion.lake import Lake
+from seismic_model.training.lease import acquire
 
 RUN = "2026-w49-tiny-s0"
 
@@ -52,6 +53,15 @@ def test_a_job_that_runs_is_asked_to_save_and_ends(lake: Lake, tmp_path: Path, m
     assert (tmp_path / "saved").exists()
     assert launcher.find(key).cause is Cause.CANCELLED  # type: ignore[union-attr]  # which no flow tries again
     assert "no job of run 2026-w49-tiny-s0 waits or runs" in cancel(lake).output
+
+
+def test_a_job_that_was_started_elsewhere_is_not_taken_for_none(lake: Lake) -> None:
+    lease = acquire(lake, RUN, "another folder of jobs", "process 7")
+    said = cancel(lake)
+    assert said.exit_code == 1
+    assert "another folder of jobs" in said.output
+    lease.release()
+    assert cancel(lake).exit_code == 0
 
 
 def test_a_run_that_is_not_there_is_named_safely(lake: Lake) -> None:

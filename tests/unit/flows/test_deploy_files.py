@@ -431,7 +431,8 @@ def test_other_starts_are_taken_as_they_are(time: str, zone: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("time", "zone"), [("25:00", "Etc/UTC"), ("20:00", "Mars/Olympus"), ("20:00", "../etc/passwd")]
+    ("time", "zone"),
+    [("25:00", "Etc/UTC"), ("20:00+05:00", "Etc/UTC"), ("20:00", "Mars/Olympus"), ("20:00", "../etc/passwd")],
 )
 def test_a_time_that_is_none_is_said(time: str, zone: str) -> None:
     with pytest.raises(click.ClickException, match="expected e"):

@@ -80,11 +80,14 @@ def test_it_says_whom_the_training_would_wait_for(lake: Lake) -> None:
     [
         ("tiny", SETTINGS, 0, RUN),
         ("tiny", SETTINGS | {"recipe": {}}, 2, "recipe"),
+        ("tiny", [], 2, "holds list"),
+        ("tiny", None, 2, "holds "),
+        ("tiny", SETTINGS | {"recipes": {"tiny": RECIPE | {"processes": 0}}}, 2, "processes"),
         ("huge", SETTINGS, 2, "'huge'"),
     ],
 )
 def test_the_command_tells_what_can_never_be_run_from_what_failed(
-    lake: Lake, tmp_path: Path, size: str, settings: dict[str, Any], code: int, words: str
+    lake: Lake, tmp_path: Path, size: str, settings: object, code: int, words: str
 ) -> None:
     file = tmp_path / "settings.json"  # which is YAML
     file.write_text(json.dumps(settings))

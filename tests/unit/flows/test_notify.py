@@ -41,6 +41,11 @@ def hook(monkeypatch: pytest.MonkeyPatch) -> Iterator[Hook]:
         def do_POST(self) -> None:
             found.bodies.append(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
             self.send_response(found.answers.pop(0) if found.answers else 200)
+            self.send_header("Location", "/login")  # which a 302 leads to
+            self.end_headers()
+
+        def do_GET(self) -> None:
+            self.send_response(200)
             self.end_headers()
 
         def log_message(self, *_: object) -> None:
@@ -71,7 +76,8 @@ def test_a_notice_is_posted_once_and_its_words_are_harmless(lake: Lake, hook: Ho
 
 
 @pytest.mark.parametrize(
-    ("answers", "requests", "sent"), [([503, 429], 3, True), ([503] * 3, 3, False), ([404], 1, False)]
+    ("answers", "requests", "sent"),
+    [([503, 429], 3, True), ([503] * 3, 3, False), ([404], 1, False), ([302], 1, False)],
 )
 def test_what_may_pass_is_tried_again_and_what_was_not_taken_is_sent_next_time(
     lake: Lake, hook: Hook, caplog: pytest.LogCaptureFixture, answers: list[int], requests: int, sent: bool

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shlex
 import subprocess
 import sys
 import tempfile
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -74,13 +76,15 @@ def cluster(folder: Path, stand_ins: Path) -> SlurmSettings:
     )
 
 
-def run_script(script: Path, stand_ins: Path) -> int:
+def run_script(script: Path, stand_ins: Path, **variables: str) -> int:
     """Its exit code as job 17, by its shell on n1, with a log beside it as Slurm makes it."""
     node = {"SLURM_JOB_ID": "17", "SLURM_JOB_NODELIST": "n1", "SLURM_STEP_NODELIST": "n1", "SLURMD_NODENAME": "n1"}
     with (script.parent / "log").open("ab") as log:
         done = subprocess.run(
             ["bash", script],
-            env=node | {"PATH": f"{stand_ins}:/usr/bin:/bin", "SLURM_CPUS_ON_NODE": "2", "LC_ALL": "C.UTF-8"},
+            env=node
+            | variables
+            | {"PATH": f"{stand_ins}:/usr/bin:/bin", "SLURM_CPUS_ON_NODE": "2", "LC_ALL": "C.UTF-8"},
             stdout=log,
             stderr=log,
         )
@@ -110,7 +114,7 @@ def test_what_comes_from_outside_arrives_as_it_was(
         assert json.loads((state / "result.json").read_text())["cause"] == "SUCCEEDED"
         assert {path.name for path in folder.iterdir()} == {"jobs", "seen.json"}
         assert {path.name for path in state.iterdir()} == {
-            "bad", "log", "nodes", "result.json", "script.sh", "submitted", "submitted.sh",
+            "bad", "job", "log", "nodes", "result.json", "script.sh", "submitted", "submitted.sh",
         }  # fmt: skip
 
 
@@ -135,6 +139,21 @@ def test_what_a_script_cannot_carry_is_refused(stand_ins: Path, tmp_path: Path, 
     with pytest.raises(LauncherError):
         SlurmLauncher(cluster(tmp_path, stand_ins)).submit(Job(**fields))  # type: ignore[arg-type]
     assert not list(tmp_path.rglob("submitted"))
+
+
+@pytest.mark.parametrize(("before", "code", "cause"), [("16", 0, "SUCCEEDED"), ("17", 143, "TIME_LIMIT")])
+def test_a_job_is_charged_with_its_own_starts_only(
+    stand_ins: Path, tmp_path: Path, before: str, code: int, cause: str
+) -> None:
+    """Its first start may never have reached a node."""
+    described = cluster(tmp_path, stand_ins)
+    SlurmLauncher(described).submit(replace(JOB, hours=1.0, environment={"T_VALUE": "", "T_SEEN": f"{tmp_path}/seen"}))
+    state = Path(state_folder(JOB.key, described))
+    for name, text in (("job", before), ("nodes", "n1"), ("log", "an earlier start\n")):
+        (state / name).write_text(text)
+    os.utime(state / "nodes", (time.time() - 3600, time.time() - 3600))
+    assert run_script(state / "script.sh", stand_ins, SLURM_RESTART_COUNT="1") == code, (state / "log").read_text()
+    assert json.loads((state / "result.json").read_text())["cause"] == cause
 
 
 def ended(folder: Path, stand_ins: Path, nodes: int = 1, **programs: str) -> dict[str, object]:

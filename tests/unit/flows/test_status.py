@@ -180,6 +180,28 @@ def test_a_lake_whose_schedule_has_not_begun_names_its_newest_week(lake: Lake) -
     assert "newest" not in week("status", "--lake", lake.uri, "--week", WEEK).output
 
 
+@pytest.mark.parametrize("bad", [b"", b"[]", b'{"x": 1}'])
+def test_objects_that_cannot_be_read_do_not_silence_the_alarm(lake: Lake, bad: bytes) -> None:
+    begin(asked(lake, week=WEEK))
+    planned(lake, RUN)
+    steps(lake, 3)
+    for key in (
+        f"runs/{RUN}/heartbeat.json",
+        "locks/training/000000000007.json",
+        "control/paused.json",
+        outcome_key(RUN),
+    ):
+        lake.write(key, bad)
+    moved = week_status(lake, WEEK, SUNDAY).moved
+    assert moved is not None
+    found = week_status(lake, WEEK, moved + timedelta(days=1))
+    assert alarms(found, moved + timedelta(days=1), timedelta(0), timedelta(hours=6))
+    assert "is no claim of this version" in found.training
+    assert "control/paused.json is there, but not of this version" in found.paused
+    assert week("resume", "--lake", lake.uri).exit_code == 0
+    assert week_status(lake, WEEK, SUNDAY).paused == ""
+
+
 def test_a_second_pause_is_told_that_the_first_one_stands(lake: Lake) -> None:
     lake.write("x", b"")
     first = week("pause", "--lake", lake.uri, "--by", "ann", "--reason", "move")

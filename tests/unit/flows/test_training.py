@@ -17,6 +17,7 @@ from obstore.exceptions import GenericError
 
 from flows.budget import cost
 from flows.launchers import Cause, Job, LauncherError, State, Status, UnreachableError
+from flows.pause import pause
 from flows.settings import Budget
 from flows.training import AGAIN, Patience, TrainingFailedError, train
 from ingestion.lake import Lake
@@ -397,3 +398,25 @@ def test_of_two_places_that_take_each_other_for_dead_one_trains_on(config: RunCo
 
     launcher, _ = follow(config, RUNNING, fenced, WELL)
     assert [job.exclude for job in launcher.submitted] == [()]
+
+
+def test_a_pause_keeps_a_failed_job_from_starting_again_and_one_that_waits_for_another_run(config: RunConfig) -> None:
+    lake = Lake(config.lake)
+
+    def paused_and_failed() -> Status:
+        pause(lake, "ann", "the cluster moves")
+        return failed(Cause.ERROR)
+
+    launcher = Scripted([RUNNING, paused_and_failed, failed(Cause.ERROR)])
+    with pytest.raises(TrainingFailedError, match=r"paused by ann .* `week resume` ends that"):
+        train(config, 2, launcher, Watched(), patience=QUICK)
+    assert len(launcher.submitted) == 1
+    still_runs = Scripted([RUNNING, finished(config)])
+    train(config, 2, still_runs, Watched(), patience=QUICK)  # what runs goes on
+
+
+def test_an_odd_answer_about_a_job_that_was_taken_ends_nothing(config: RunConfig) -> None:
+    odd = LauncherError("the job cannot be looked up: Unexpected message received")
+    launcher, view = follow(config, RUNNING, odd, RUNNING, odd, finished(config))
+    assert len(launcher.submitted) == 1
+    assert any("Unexpected message received" in words for words in view.said)
