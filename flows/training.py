@@ -160,7 +160,7 @@ class _Follower:
             status = self._watched(job)
             if status.state is State.SUCCEEDED:
                 self._check_finished()
-            else:
+            elif status.cause is not Cause.CANCELLED or not self._is_started_again():
                 job = self._again(job, status)
 
     def _is_to_train(self) -> bool:
@@ -191,6 +191,15 @@ class _Follower:
             return
         stopped = f"{pause}; `week resume` ends that, then start the week again"
         raise TrainingFailedError(stopped if pause else self._why(Cause.BUDGET, last))
+
+    def _is_started_again(self) -> bool:
+        """Whether another flow that follows the job starts it again, having ended it because it hung."""
+        deadline = time.monotonic() + 3 * self.patience.again
+        while time.monotonic() < deadline:
+            if self._patiently(lambda: runs_now(self.lake, self.config.run, self.launcher)):
+                return True
+            time.sleep(self.patience.poll)
+        return False
 
     def _stands_in_the_way(self, other: Holder) -> bool:
         """A job of this run at this place does not: it is attached to, or its successor may take the lease."""

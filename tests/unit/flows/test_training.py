@@ -420,3 +420,9 @@ def test_an_odd_answer_about_a_job_that_was_taken_ends_nothing(config: RunConfig
     launcher, view = follow(config, RUNNING, odd, RUNNING, odd, finished(config))
     assert len(launcher.submitted) == 1
     assert any("Unexpected message received" in words for words in view.said)
+
+
+def test_a_job_that_another_flow_ended_and_starts_again_was_not_cancelled(config: RunConfig) -> None:
+    launcher = Scripted([RUNNING, failed(Cause.CANCELLED), failed(Cause.CANCELLED), RUNNING, finished(config)])
+    train(config, 2, launcher, Watched(), patience=replace(QUICK, again=1.0))
+    assert len(launcher.submitted) == 2  # the second one attaches
