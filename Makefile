@@ -39,10 +39,9 @@ demo: setup
 ui: setup
 	$(BIN)/python -m flows.demo --ui
 
-# two at a time, one file on one worker (services and made surveys are shared within a file), in the order given: fast
-# ones first, then the longest file
+# two at a time, one file on one worker (services and made surveys are shared within a file), in the order of tests/conftest.py
 test: setup .venv-schemas/ready
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses=2 --dist=loadfile --no-loadscope-reorder tests/unit tests/integration/test_weekly_flow.py tests/integration tests/distributed
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses=2 --dist=loadfile --no-loadscope-reorder tests/unit tests/integration tests/distributed
 
 # Chromium and its driver come from the system: apt-get install chromium chromium-driver
 test-browser: setup

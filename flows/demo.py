@@ -31,7 +31,7 @@ from rich.table import Table
 from flows.launchers.local import LocalLauncher
 from flows.training import job_key
 from flows.week import iso_week
-from ingestion.embedded_s3 import BUCKET, serve
+from ingestion.embedded_s3 import BUCKET, die_with_parent, serve
 from ingestion.lake import Lake
 from ingestion.synthetic import BASINS, make_survey, write_segy
 from validation.data_docs import data_docs
@@ -206,15 +206,19 @@ def _serve() -> None:
         console.print("there is no registry yet; run `make demo` first")
         raise SystemExit(1)
     command = [sys.executable, "-m", "mlflow", "server", "--backend-store-uri", uri, "--port", "5000"]
-    with _lake_served() as lake, subprocess.Popen(command) as server:
+    with _lake_served() as lake, subprocess.Popen(command, preexec_fn=_end_with_this) as server:
         console.print(f"soon: the registry at http://127.0.0.1:5000, the lake at {lake.uri}; Ctrl-C ends both")
-        console.print(f"to give commands on them, in another shell: . {ROOT / 'env'}", soft_wrap=True)
+        console.print(f"to give commands on them, in another shell: . {shlex.quote(str(ROOT / 'env'))}", soft_wrap=True)
         try:
             raise SystemExit(server.wait())
         except KeyboardInterrupt:
             raise SystemExit(130) from None
         finally:
             server.terminate()
+
+
+def _end_with_this() -> None:
+    die_with_parent(signal.SIGTERM)  # it has children of its own to end
 
 
 @contextmanager

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from flows.budget import BudgetError, Estimate, estimate
 from flows.planning import draft_of
 from flows.settings import Budget
-from flows.steps import why_not_train
+from flows.steps import check_window, why_not_train
 from flows.surveys import Work, find_work
 from flows.training import committed_steps
 from flows.week import Request, run_name
@@ -89,6 +89,8 @@ def dry_run(asked: Request) -> DryRun:
         )
     except FreezeError as error:
         why_not = str(error)
+    if dataset:
+        check_window(asked, dataset)
     run = run_name(asked, lake)
     config = draft_of(asked, lake, run)
     estimated, not_estimated = None, ""

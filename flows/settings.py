@@ -64,7 +64,7 @@ class Settings(Contract):
     split: SplitPolicy
     gate: Gate
     start_from: Literal["champion", "scratch"] = "champion"  # weights; scratch when there is no champion yet
-    hang_minutes: float = Field(default=10, gt=0)  # at least, without a sign of life, before a job is ended
+    hang_minutes: float = Field(default=10, gt=0, le=45)  # at least, without a sign of life, before a job is ended
     evaluate_on_gpu: bool = False  # the pod that scores asks for one GPU, which the image has to know
     budget: Budget | None = None
     recipes: dict[str, Recipe]

@@ -109,12 +109,18 @@ def freeze_week(asked: Request) -> tuple[str | None, str]:
         dataset = freeze(Lake(asked.lake), asked.week, recipe.window, asked.settings.split, chosen)
     except NothingTrainableError as error:
         return None, str(error)
-    if dataset.window != recipe.window:
-        raise RequestError(
-            f"week {asked.week} is frozen for crops of {dataset.window} voxels, size {asked.size} trains on "
-            f"{recipe.window}; give --week another week, or the size it was frozen for"
-        )
+    check_window(asked, dataset)
     return dataset_key(dataset_label(asked.week, chosen)), ""
+
+
+def check_window(asked: Request, frozen: Dataset) -> None:
+    """Raises ``RequestError`` when the week was frozen for crops of another size."""
+    window = asked.settings.recipe(asked.size).window
+    if frozen.window != window:
+        raise RequestError(
+            f"week {asked.week} is frozen for crops of {frozen.window} voxels, size {asked.size} trains on "
+            f"{window}; give --week another week, or the size it was frozen for"
+        )
 
 
 def decide(asked: Request, dataset: str | None, why_not: str) -> tuple[str | None, str]:

@@ -189,7 +189,8 @@ class _Follower:
             return
         if self._patiently(lambda: runs_now(self.lake, run, self.launcher)):
             return
-        stopped = f"{pause}; `week resume` ends that, then start the week again"
+        self._patiently(lambda: self.launcher.cancel(job_key(self.lake, run)))  # it may wait for nodes, for ever
+        stopped = f"{pause}; `week resume` ends that, then start the week again.\nThe log ends:\n{last.log_tail}"
         raise TrainingFailedError(stopped if pause else self._why(Cause.BUDGET, last))
 
     def _is_started_again(self) -> bool:
@@ -241,13 +242,15 @@ class _Follower:
             self.failures.clear()
         self.failures[cause] += 1
         if self.failures[cause] > AGAIN[cause]:
-            self._patiently(lambda: self.launcher.cancel(job.key))  # whose remains may hold GPUs
+            if cause is not Cause.CANCELLED:
+                self._patiently(lambda: self.launcher.cancel(job.key))  # whose remains may hold GPUs
             raise TrainingFailedError(self._why(cause, status))
         bad = (*job.exclude, *(node for node in status.bad_nodes if node not in job.exclude))
         if bad != job.exclude:
             print(f"training {self.config.run}: leaving out {', '.join(bad)}", flush=True)
         self.view.say(f"ended by {cause.value} at step {committed}; submitting it again")
-        time.sleep(self.patience.again * self.failures.total())
+        if cause is not Cause.HUNG:  # which took its time, and who else follows the job waits for it
+            time.sleep(self.patience.again * self.failures.total())
         return replace(job, exclude=bad)
 
     def _submit(self, job: Job) -> None:
@@ -330,7 +333,8 @@ class _Follower:
                     raise
                 away = "scheduler" if isinstance(error, LauncherError) else "lake"
                 self.view.say(f"waiting for the {away}: {store_message(error)}")
-                self.moved = None  # the job could not give a sign of life either
+                if not isinstance(error, LauncherError) or isinstance(error, UnreachableError):
+                    self.moved = None  # the job could not give a sign of life either
                 time.sleep(self.patience.poll * 5)
 
 

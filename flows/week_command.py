@@ -71,6 +71,8 @@ def status(
     lake_uri: str, week: str | None, alarm: bool, begun_by: str, limit: timedelta, ended: bool, as_json: bool
 ) -> None:
     """What the week is doing now, from the lake alone."""
+    from pydantic import ValidationError
+
     from flows.notify import Notice, notify
     from flows.status import alarms, parse_weekday, scheduled_week, unreported, week_status
     from flows.week import calendar_week, workflow_made, workflow_week
@@ -84,7 +86,16 @@ def status(
         raise click.UsageError(printable(str(error))) from error
     with _messages():
         lake, now = existing_lake(lake_uri), datetime.now(UTC)
-        found = week_status(lake, asked or scheduled_week(now), now)
+        looked_at = asked or scheduled_week(now)
+        try:
+            found = week_status(lake, looked_at, now)
+        except ValidationError as error:
+            words = (
+                f"week {looked_at} cannot be looked at: an object on the lake is none of this version: {error.title}"
+            )
+            if alarm or ended:
+                notify(lake, Notice(looked_at, "alarm", f"unreadable-{now:%Y-%m-%d}", words))
+            raise click.ClickException(printable(words)) from error
         wrong = alarms(found, now, due, limit) if alarm else []
         for words in wrong:
             notify(lake, Notice(found.week, "alarm", f"{found.state}-{now:%Y-%m-%d}", words))
@@ -145,10 +156,11 @@ def cancel(lake_uri: str, run: str, file: Path | None, launcher: str) -> None:
         lake = existing_lake(lake_uri)
         if run not in lake.folders("runs"):
             raise click.ClickException(printable(f"there is no run {run} on {lake.uri}; `week status` names them"))
-        ended = cancel_job(lake, run, launcher_of(launcher, read_settings(_raw_settings(file))))
-        other = None if ended else holder(lake)
+        place = launcher_of(launcher, read_settings(_raw_settings(file)))
+        ended = cancel_job(lake, run, place)
+        other, here = (None, "") if ended else (holder(lake), place.place())
     none = f"no job of run {run} waits or runs with launcher {launcher}"
-    if other and other.owner == run and other.holds(time.time()):
+    if other and other.owner == run and other.place != here and other.holds(time.time()):
         raise click.ClickException(f"{none}; but training is held by {other}: give the command where that was started")
     click.echo(printable(f"ended: {ended.place}" if ended else none))
 
@@ -340,13 +352,14 @@ def _messages() -> Iterator[None]:
     from flows.mlflow_backup import BackupError
     from flows.settings import SettingsError
     from flows.steps import RequestError
+    from seismic_model.training.lease import LeaseError
 
     with messages():
         try:
             yield
         except (SettingsError, RequestError) as error:
             raise _NeverError(printable_lines(str(error))) from error
-        except (BackupError, LauncherError) as error:
+        except (BackupError, LauncherError, LeaseError) as error:
             raise click.ClickException(printable(str(error))) from error
         except ValidationError as error:
             said = f"an object on the lake is none of this version: {error.title}"

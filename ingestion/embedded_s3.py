@@ -54,7 +54,7 @@ def serve(folder: Path) -> Iterator[dict[str, str]]:
         stdout=log,
         stderr=log,
         start_new_session=True,
-        preexec_fn=_die_with_parent,
+        preexec_fn=die_with_parent,
     )
     before = {name: os.environ.get(name) for name in variables}
     os.environ.update(variables)
@@ -131,14 +131,15 @@ def _wait_until_ready(process: subprocess.Popen[bytes], port: int, log: Path) ->
             time.sleep(0.1)
     tail = log.read_bytes()[-2000:].decode(errors="replace")
     code = process.poll()
-    what = f"was not ready after {_READY_SECONDS:g} s" if code is None else f"ended at once with exit code {code}"
+    what = f"was not ready after {_READY_SECONDS:g} s" if code is None else f"ended with exit code {code}"
     raise LakeError(
         f"the embedded S3 server {what}; see that no other one uses {log.parent}, then start again. Its log ends:\n"
         f"{tail}"
     )
 
 
-def _die_with_parent() -> None:  # Linux: PR_SET_PDEATHSIG
+def die_with_parent(number: int = signal.SIGKILL) -> None:
+    """In a child just forked: have it get the signal when its parent dies."""
     import ctypes
 
-    ctypes.CDLL(None).prctl(1, signal.SIGKILL)
+    ctypes.CDLL(None).prctl(1, int(number))  # Linux: PR_SET_PDEATHSIG

@@ -23,7 +23,7 @@ def open_mlflow(uri: str) -> MlflowClient:
 
 def sqlite_file(uri: str) -> Path | None:
     """The absolute path of the database that ``uri`` names, or None when it names a server."""
-    return Path(uri.removeprefix("sqlite:///")).absolute() if uri.startswith("sqlite:///") else None
+    return Path(uri.removeprefix("sqlite:///").partition("?")[0]).absolute() if uri.startswith("sqlite:///") else None
 
 
 def _make(file: Path) -> None:
@@ -34,5 +34,5 @@ def _make(file: Path) -> None:
     with tempfile.TemporaryDirectory(dir=file.parent, prefix=f".{file.name}-") as scratch:
         whole = Path(scratch) / file.name
         MlflowClient(tracking_uri=f"sqlite:///{whole}").search_experiments(max_results=1)
-        with suppress(FileExistsError):  # another process was first
+        with suppress(OSError):  # another process was first; or no hard links here: then MLflow makes it itself
             os.link(whole, file)

@@ -88,7 +88,6 @@ class EksLauncher:
         kind = self.settings.kind  # a job of the other kind is not found
         return f"{kind}s in namespace {self.settings.namespace} of Kubernetes cluster {cluster or configuration.host}"
 
-    @_understood
     def submit(self, job: Job) -> None:
         """Create the job's object; attach to one that waits or runs, replace one that has ended."""
         attempt = 1
@@ -152,16 +151,18 @@ class EksLauncher:
 
     # the API
 
+    @_understood
     def _create(self, body: dict[str, Any]) -> dict[str, Any] | None:
         """The object as it was made; None when there is one of that name."""
         made: dict[str, Any] | None = self._ask(
             self._jobs.create_namespaced_custom_object, *self._kind, body, absent=409
         )
-        return made
+        return None if made is None else {**made, "metadata": {**made["metadata"]}}
 
+    @_understood
     def _read(self, name: str) -> dict[str, Any] | None:
         found: dict[str, Any] | None = self._ask(self._jobs.get_namespaced_custom_object, *self._kind, name, absent=404)
-        return found
+        return None if found is None else {**found, "metadata": {**found["metadata"]}}
 
     def _find(self, key: str) -> list[dict[str, Any]]:
         selector = f"{LABEL}={label_of(key)}"

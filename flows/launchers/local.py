@@ -49,7 +49,7 @@ class LocalLauncher:
                 return
             for end in ("exit_code", "cancelled", "time_limit", "group"):
                 (folder / end).unlink(missing_ok=True)
-            seconds = None if job.hours is None else max(0.0, job.hours * 3600 - _SAVE_SECONDS)
+            seconds = None if job.hours is None else max(job.hours * 1800, job.hours * 3600 - _SAVE_SECONDS)
             process = subprocess.Popen(
                 [sys.executable, "-m", "flows.launchers.local", str(folder), json.dumps([_torchrun(job), seconds])],
                 env=_environment(job),
@@ -152,9 +152,9 @@ def _environment(job: Job) -> dict[str, str]:
     return os.environ | {"OMP_NUM_THREADS": str(threads), "PYTHONUNBUFFERED": "1"} | job.environment
 
 
-def _acquire(descriptor: int) -> bool:
+def _acquire(descriptor: int, how: int = fcntl.LOCK_EX) -> bool:
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.flock(descriptor, how | fcntl.LOCK_NB)
     except BlockingIOError:
         return False
     return True
@@ -172,7 +172,7 @@ def _acquire_at_last(descriptor: int) -> bool:
 def _is_locked(path: Path) -> bool:
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
-        return not _acquire(descriptor)
+        return not _acquire(descriptor, fcntl.LOCK_SH)  # so that two who look do not see each other
     finally:
         os.close(descriptor)
 

@@ -55,7 +55,8 @@ def test_the_time_limit_is_one_for_all_starts(
     assert (status.state, status.cause) == (state, cause), status.log_tail
     assert len(started_in(place)) == (2 if state is State.SUCCEEDED else 0)
     limits = (Path(state_folder(job(place).key, launcher.settings)) / "limits").read_text().split()
-    assert set(limits) == ({"1:00:00", "30:00"} if state is State.SUCCEEDED else {"1:00:00"})
+    assert limits[0] == "1:00:00"
+    assert (limits[-1] in ("30:00", "29:00", "28:00")) == (state is State.SUCCEEDED)
 
 
 def test_a_job_of_all_nodes_does_not_wait_for_ever_when_one_is_bad(launcher: SlurmLauncher, place: Path) -> None:

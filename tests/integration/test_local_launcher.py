@@ -14,7 +14,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from flows.launchers import Cause, Job, LauncherError, State, Status, local
+from flows.launchers import Cause, Job, LauncherError, State, Status
 from flows.launchers.local import LocalLauncher
 
 WORKER = """
@@ -108,13 +108,14 @@ def test_a_job_whose_supervisor_was_killed_stays_running_until_its_ranks_end(pla
     assert status.exit_code is None
 
 
-def test_a_job_ends_at_its_time_limit_with_nobody_to_follow_it(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(local, "_SAVE_SECONDS", 1)
+def test_a_job_ends_at_its_time_limit_with_nobody_to_follow_it(place: Path) -> None:
     launcher = LocalLauncher(place / "jobs")
-    waiting = replace(job(place, "0", "wait"), hours=2 / 3600)
+    waiting = replace(job(place, "0", "wait"), hours=50 / 3600)  # half of that is for saving
     launcher.submit(waiting)
+    wait_for_ranks(place, 2)
     status = wait_for(launcher, waiting.key, State.FAILED)
     assert status.cause is Cause.TIME_LIMIT
+    assert not any(psutil.pid_exists(pid) for pid in pids(place))
     (place / "go").touch()
     launcher.submit(replace(waiting, hours=None))
     wait_for(launcher, waiting.key, State.SUCCEEDED)

@@ -342,6 +342,7 @@ def test_the_timer_runs_last_sundays_week_whenever_it_comes(tmp_path: Path) -> N
         ("exit 1", '[ "$1" = status ]', 3),  # it was reported
         ("exit 1", "exit 1", 1),
         ("exit 1", 'printf "%s\\n" "$@"; [ "$1" = dry-run ] && exit 2; exit 1', 3),  # it cannot be run as asked
+        ("exit 2", '[ "$1" = dry-run ] && exit 2; exit 1', 3),  # nor can its settings be found
         ("kill -9 $$", "exit 0", 137),
     ],
 )

@@ -57,7 +57,7 @@ def lake(tmp_path: Path) -> Lake:
     lake.write("runs/old/checkpoints/step-00000015/model-1.safetensors", b"12345")
     lake.write("runs/old/metrics.jsonl", b"{}")
     finish(lake, "old")
-    age(lake, outcome_key("old"), FOUR_WEEKS + 60)
+    age(lake, outcome_key("old"), FOUR_WEEKS + 3600)
     return lake
 
 
@@ -173,7 +173,7 @@ def abandon(lake: Lake, run: str = "2026-w20-tiny-s0") -> str:
     planned(lake, run=run)
     checkpoint(lake, run, 10)
     lake.write(f"runs/{run}/heartbeat.json", b"{}")
-    age_all(lake, f"runs/{run}", 12 * WEEK + 60)
+    age_all(lake, f"runs/{run}", 12 * WEEK + 3600)
     return f"runs/{run}/checkpoints/step-00000010"
 
 
@@ -237,7 +237,7 @@ def test_nothing_of_the_champion_s_run_goes_though_its_mark_was_lost(
     lake.delete(["runs/old/checkpoints/step-00000020/in-use"])
     won = Outcome(run="old", week="2026-W40", dataset="d", promote=True, reasons=[], version="7")
     lake.write(outcome_key("old"), won.to_bytes())
-    age(lake, outcome_key("old"), FOUR_WEEKS + 60)
+    age(lake, outcome_key("old"), FOUR_WEEKS + 3600)
     noted = {"model": "m", "by": "ann", "reason": None, "weights_sha256": None, "aliases_before": before}
     record(lake, AuditEntry.model_validate({"at": NOW, "action": action, "version": version} | noted))
     assert (can_go(lake) == []) == stays
@@ -247,7 +247,7 @@ def test_nothing_of_the_champion_s_run_goes_though_its_mark_was_lost(
 def test_what_is_no_run_of_ours_is_left_alone(lake: Lake) -> None:
     lake.write("runs/My Run/checkpoints/step-00000010/manifest.json", b"{}")
     lake.write("runs/My Run/outcome.json", b"{}")
-    age_all(lake, "runs/My Run", FOUR_WEEKS + 60)
+    age_all(lake, "runs/My Run", FOUR_WEEKS + 3600)
     assert run(lake, "--delete").exit_code == 0
     assert lake.exists("runs/My Run/checkpoints/step-00000010/manifest.json")
 

@@ -202,6 +202,14 @@ def test_objects_that_cannot_be_read_do_not_silence_the_alarm(lake: Lake, bad: b
     assert week_status(lake, WEEK, SUNDAY).paused == ""
 
 
+def test_a_week_that_cannot_be_looked_at_rings(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[str] = []
+    monkeypatch.setattr("flows.notify._channels", lambda: [("list", lambda _, notice: told.append(notice.text))])
+    lake.write(f"weeks/{WEEK}/surveys/north.json", b"{}")
+    assert week("status", "--lake", lake.uri, "--week", WEEK, "--alarm").exit_code == 1
+    assert "an object on the lake is none of this version: SurveyOutcome" in told[0]
+
+
 def test_a_second_pause_is_told_that_the_first_one_stands(lake: Lake) -> None:
     lake.write("x", b"")
     first = week("pause", "--lake", lake.uri, "--by", "ann", "--reason", "move")
