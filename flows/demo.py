@@ -21,6 +21,7 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -206,7 +207,10 @@ def _serve() -> None:
         console.print("there is no registry yet; run `make demo` first")
         raise SystemExit(1)
     command = [sys.executable, "-m", "mlflow", "server", "--backend-store-uri", uri, "--port", "5000"]
-    with _lake_served() as lake, subprocess.Popen(command, preexec_fn=_end_with_this) as server:
+    with (
+        _lake_served() as lake,
+        subprocess.Popen(command, preexec_fn=partial(die_with_parent, signal.SIGTERM)) as server,
+    ):
         console.print(f"soon: the registry at http://127.0.0.1:5000, the lake at {lake.uri}; Ctrl-C ends both")
         console.print(f"to give commands on them, in another shell: . {shlex.quote(str(ROOT / 'env'))}", soft_wrap=True)
         try:
@@ -215,10 +219,6 @@ def _serve() -> None:
             raise SystemExit(130) from None
         finally:
             server.terminate()
-
-
-def _end_with_this() -> None:
-    die_with_parent(signal.SIGTERM)  # it has children of its own to end
 
 
 @contextmanager

@@ -184,12 +184,10 @@ class _Follower:
 
     def _refuse(self, last: Status) -> None:
         """Raises ``TrainingFailedError`` where no job may start now; one that waits or runs already is followed."""
-        pause, run = self._patiently(lambda: paused(self.lake)), self.config.run
-        if not pause and not self._budget_ends():
+        pause = self._patiently(lambda: paused(self.lake))
+        if (not pause and not self._budget_ends()) or self._runs_now():
             return
-        if self._patiently(lambda: runs_now(self.lake, run, self.launcher)):
-            return
-        self._patiently(lambda: self.launcher.cancel(job_key(self.lake, run)))  # it may wait for nodes, for ever
+        self._patiently(lambda: self.launcher.cancel(job_key(self.lake, self.config.run)))  # or it waits for ever
         stopped = f"{pause}; `week resume` ends that, then start the week again.\nThe log ends:\n{last.log_tail}"
         raise TrainingFailedError(stopped if pause else self._why(Cause.BUDGET, last))
 
@@ -197,10 +195,13 @@ class _Follower:
         """Whether another flow that follows the job starts it again, having ended it because it hung."""
         deadline = time.monotonic() + 3 * self.patience.again
         while time.monotonic() < deadline:
-            if self._patiently(lambda: runs_now(self.lake, self.config.run, self.launcher)):
+            if self._runs_now():
                 return True
             time.sleep(self.patience.poll)
         return False
+
+    def _runs_now(self) -> bool:
+        return self._patiently(lambda: runs_now(self.lake, self.config.run, self.launcher))
 
     def _stands_in_the_way(self, other: Holder) -> bool:
         """A job of this run at this place does not: it is attached to, or its successor may take the lease."""
@@ -333,7 +334,7 @@ class _Follower:
                     raise
                 away = "scheduler" if isinstance(error, LauncherError) else "lake"
                 self.view.say(f"waiting for the {away}: {store_message(error)}")
-                if not isinstance(error, LauncherError) or isinstance(error, UnreachableError):
+                if isinstance(error, (UnreachableError, BaseError)):
                     self.moved = None  # the job could not give a sign of life either
                 time.sleep(self.patience.poll * 5)
 

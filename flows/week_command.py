@@ -18,6 +18,8 @@ from ingestion.cli.sweep import Duration
 from ingestion.names import printable, printable_lines
 
 if TYPE_CHECKING:
+    from pydantic import ValidationError
+
     from flows.launchers import Launcher
     from flows.status import WeekStatus
 
@@ -90,9 +92,7 @@ def status(
         try:
             found = week_status(lake, looked_at, now)
         except ValidationError as error:
-            words = (
-                f"week {looked_at} cannot be looked at: an object on the lake is none of this version: {error.title}"
-            )
+            words = f"week {looked_at} cannot be looked at: {_unreadable(error)}"
             if alarm or ended:
                 notify(lake, Notice(looked_at, "alarm", f"unreadable-{now:%Y-%m-%d}", words))
             raise click.ClickException(printable(words)) from error
@@ -362,8 +362,11 @@ def _messages() -> Iterator[None]:
         except (BackupError, LauncherError, LeaseError) as error:
             raise click.ClickException(printable(str(error))) from error
         except ValidationError as error:
-            said = f"an object on the lake is none of this version: {error.title}"
-            raise click.ClickException(printable(said)) from error
+            raise click.ClickException(printable(_unreadable(error))) from error
+
+
+def _unreadable(error: ValidationError) -> str:
+    return f"an object on the lake is none of this version: {error.title}"
 
 
 if __name__ == "__main__":

@@ -62,13 +62,7 @@ def serve(folder: Path) -> Iterator[dict[str, str]]:
         _wait_until_ready(process, ports[0], folder / "weed.log")
         yield variables
     finally:
-        with suppress(ProcessLookupError):  # it has ended by itself
-            os.killpg(process.pid, signal.SIGTERM)
-            try:
-                process.wait(10)
-            except subprocess.TimeoutExpired:
-                os.killpg(process.pid, signal.SIGKILL)
-                process.wait()
+        end_group(process)
         log.close()
         for name, value in before.items():
             if value is None:
@@ -136,6 +130,17 @@ def _wait_until_ready(process: subprocess.Popen[bytes], port: int, log: Path) ->
         f"the embedded S3 server {what}; see that no other one uses {log.parent}, then start again. Its log ends:\n"
         f"{tail}"
     )
+
+
+def end_group(process: subprocess.Popen[bytes]) -> None:
+    """End what leads a process group of its own, with its children: asked first, killed after ten seconds."""
+    with suppress(ProcessLookupError):  # it has ended by itself
+        os.killpg(process.pid, signal.SIGTERM)
+        try:
+            process.wait(10)
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
 
 
 def die_with_parent(number: int = signal.SIGKILL) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import os
 import signal
 import socket
@@ -12,7 +11,10 @@ import time
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
+
+from ingestion.embedded_s3 import die_with_parent, end_group
 
 _READY_SECONDS = 200.0  # two cores may be busy with other tests
 
@@ -35,18 +37,13 @@ def serve_mlflow(folder: Path, artifacts: str) -> Iterator[str]:
             stderr=log,
             cwd=folder,
             start_new_session=True,
-            preexec_fn=lambda: ctypes.CDLL(None).prctl(1, signal.SIGTERM),  # when the parent dies
+            preexec_fn=partial(die_with_parent, signal.SIGTERM),
         )
     try:
         _wait_until_ready(process, f"http://127.0.0.1:{port}/health", folder / "server.log")
         yield f"http://127.0.0.1:{port}"
     finally:
-        os.killpg(process.pid, signal.SIGTERM)
-        try:
-            process.wait(10)
-        except subprocess.TimeoutExpired:
-            os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
+        end_group(process)
 
 
 def _wait_until_ready(process: subprocess.Popen[bytes], health: str, log: Path) -> None:

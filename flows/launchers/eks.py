@@ -62,10 +62,20 @@ def _understood(method: Callable[P, T]) -> Callable[P, T]:
         try:
             return method(*arguments, **options)
         except _NO_ANSWER as error:
-            said = printable(f"{type(error).__name__}: {error}")[:300]
-            raise UnreachableError(f"what answers for the Kubernetes API is not it, or is cut off ({said})") from error
+            raise _no_answer(f"{type(error).__name__}: {error}") from error
 
     return ask
+
+
+def _object(answer: Any) -> dict[str, Any] | None:
+    """``answer`` where that is an object of the API, or None. Raises ``UnreachableError``."""
+    if answer is None or (isinstance(answer, dict) and isinstance(answer.get("metadata"), dict)):
+        return answer
+    raise _no_answer("an object without metadata")
+
+
+def _no_answer(what: str) -> UnreachableError:
+    return UnreachableError(f"what answers for the Kubernetes API is not it, or is cut off ({printable(what)[:300]})")
 
 
 class EksLauncher:
@@ -151,18 +161,12 @@ class EksLauncher:
 
     # the API
 
-    @_understood
     def _create(self, body: dict[str, Any]) -> dict[str, Any] | None:
         """The object as it was made; None when there is one of that name."""
-        made: dict[str, Any] | None = self._ask(
-            self._jobs.create_namespaced_custom_object, *self._kind, body, absent=409
-        )
-        return None if made is None else {**made, "metadata": {**made["metadata"]}}
+        return _object(self._ask(self._jobs.create_namespaced_custom_object, *self._kind, body, absent=409))
 
-    @_understood
     def _read(self, name: str) -> dict[str, Any] | None:
-        found: dict[str, Any] | None = self._ask(self._jobs.get_namespaced_custom_object, *self._kind, name, absent=404)
-        return None if found is None else {**found, "metadata": {**found["metadata"]}}
+        return _object(self._ask(self._jobs.get_namespaced_custom_object, *self._kind, name, absent=404))
 
     def _find(self, key: str) -> list[dict[str, Any]]:
         selector = f"{LABEL}={label_of(key)}"
